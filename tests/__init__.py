@@ -1,0 +1,1 @@
+"""Tests, by tier: unit, contract, property, crash, spark, stack."""
