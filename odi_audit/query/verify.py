@@ -1,0 +1,211 @@
+"""Verification: do the tables and the ledger tell the same story?
+
+Owns the codes ODI-V01 … and what each means. Must never settle anything that it finds: it reads,
+and names the command that helps. The ledger's own tree is checked by ``ledger verify``.
+
+=========  ==================================================================================
+ODI-V01    a foreign snapshot: it carries no stamps, so it came past the committer
+ODI-V02    stamps that are incomplete or malformed
+ODI-V03    forged stamps: the ledger has no such intent, or recorded other facts
+ODI-V04    a landed entry whose snapshot is not in the table's history
+ODI-V05    history rewritten: main moved, or the chain is broken, without a record
+ODI-V06    a batch that is in the history twice
+ODI-V07    an open intent whose process is dead
+ODI-V08    an unknown outcome that nobody has settled
+ODI-V09    a snapshot of ours in main that the ledger does not say has landed
+ODI-V10    a table that the ledger wrote to, and that the catalog no longer has
+=========  ==================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from odi_audit.canonical import JsonObject
+from odi_audit.catalog.state import TableState, find_stamp
+from odi_audit.ids import TableUuid
+from odi_audit.ledger.port import EntryFilter, Ledger
+from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.findings import Finding
+from odi_audit.model.tables import TableName
+from odi_audit.query import facts
+from odi_audit.query.verify_table import Recorded, check_table, recorded
+
+if TYPE_CHECKING:
+    from odi_audit.catalog.lake import LakeCatalog
+
+_TAKING_AWAY = frozenset({"expire", "rollback"})
+"""Operations that take snapshots out of a history, and record it afterwards."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What was looked at, what was wrong, and what is only worth knowing."""
+
+    findings: tuple[Finding, ...]
+    notes: tuple[Finding, ...]
+    tables: tuple[str, ...]
+    snapshots_count: int
+    entries_count: int
+
+    def to_json(self) -> JsonObject:
+        """Return the form that ``--json`` prints."""
+        return {
+            "clean": not self.findings,
+            "findings": [finding.to_json() for finding in self.findings],
+            "notes": [note.to_json() for note in self.notes],
+            "tables": list(self.tables),
+            "snapshots_count": self.snapshots_count,
+            "entries_count": self.entries_count,
+        }
+
+
+def verify(
+    ledger: Ledger, catalog: LakeCatalog, tables: Sequence[TableName] | None = None
+) -> list[Finding]:
+    """Return what is wrong between tables and ledger; an empty list is a clean bill."""
+    return list(examine(ledger, catalog, tables).findings)
+
+
+def examine(
+    ledger: Ledger, catalog: LakeCatalog, tables: Sequence[TableName] | None = None
+) -> Verification:
+    """Compare the named tables, or all, with the ledger.
+
+    Others may commit meanwhile: open intents are listed first, tables read after, and landed
+    entries count up to where the ledger stood before, so that no moment looks like a fault.
+
+    Raises:
+        TableNotFound: a named table is not there.
+        LedgerBroken: the ledger does not agree with its own tree; nothing it says can be used.
+    """
+    names = list(tables) if tables is not None else catalog.tables()
+    open_intents = ledger.open_intents()
+    size = ledger.head().size
+    story = _Story()
+    states = [catalog.load(name) for name in names]
+    for state in states:
+        record = recorded(ledger, state.ref, before=size)
+        moving = any(_moves(intent, state) for intent in open_intents)
+        story.findings.extend(check_table(ledger, state, record, moving=moving))
+        story.add(state, record)
+    if tables is None:
+        story.findings.extend(_gone(ledger, {state.ref.uuid for state in states}))
+    _intents(ledger, open_intents, states, everything=tables is None, story=story)
+    return Verification(
+        findings=tuple(story.findings),
+        notes=tuple(story.notes),
+        tables=tuple(str(name) for name in names),
+        snapshots_count=story.snapshots_count,
+        entries_count=story.entries_count,
+    )
+
+
+def _moves(intent: Entry, state: TableState) -> bool:
+    operations = {item.get("op") for item in facts.objects(intent.facts, "operations")}
+    return bool(operations & _TAKING_AWAY) and facts.touches(intent, state.ref.uuid, state.ref.name)
+
+
+@dataclass(slots=True)
+class _Story:
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
+    snapshots_count: int = 0
+    entries_count: int = 0
+
+    def add(self, state: TableState, record: Recorded) -> None:
+        self.snapshots_count += len(state.snapshots)
+        self.entries_count += record.entries_count
+
+
+def _intents(
+    ledger: Ledger,
+    intents: Sequence[Entry],
+    states: Sequence[TableState],
+    *,
+    everything: bool,
+    story: _Story,
+) -> None:
+    for intent in intents:
+        mine = [s for s in states if facts.touches(intent, s.ref.uuid, s.ref.name)]
+        if not mine and not everything:
+            continue
+        if ledger.settled_by(intent.index) is not None:
+            continue  # it was settled while the tables were read
+        owner = facts.text(intent.facts, "owner")
+        if owner is not None and ledger.is_alive(owner):
+            story.notes.append(_in_flight(intent))
+        else:
+            story.findings.append(_left_open(ledger, intent, mine))
+
+
+def _in_flight(intent: Entry) -> Finding:
+    return Finding(
+        code="ODI-V07",
+        subject=str(intent.batch),
+        message=f"batch {intent.batch} of {intent.job} is in flight since {intent.time}",
+        facts={"batch": intent.batch, "job": intent.job, "intent": intent.index, "alive": True},
+    )
+
+
+def _left_open(ledger: Ledger, intent: Entry, states: Sequence[TableState]) -> Finding:
+    entries = [] if intent.batch is None else ledger.batch_entries(intent.batch)
+    doubt = next((e for e in entries if e.kind is Kind.UNKNOWN and e.intent == intent.index), None)
+    present = [
+        state.ref.name
+        for state in states
+        if intent.batch is not None and find_stamp(state, intent.batch) is not None
+    ]
+    there = f"; its stamp is in {', '.join(present)}" if present else ""
+    if doubt is not None:
+        code = "ODI-V08"
+        reason = facts.text(doubt.facts, "reason") or "no reason was recorded"
+        message = f"batch {intent.batch} of {intent.job} may or may not have landed: {reason}"
+    else:
+        code = "ODI-V07"
+        message = (
+            f"batch {intent.batch} of {intent.job} was begun at {intent.time} and never "
+            "settled; its process is gone"
+        )
+    return Finding(
+        code=code,
+        subject=str(intent.batch),
+        message=message + there,
+        hint=f"odi-audit reconcile --batch {intent.batch}",
+        facts={
+            "batch": intent.batch,
+            "job": intent.job,
+            "intent": intent.index,
+            "alive": False,
+            "stamped_in": present,
+        },
+    )
+
+
+def _gone(ledger: Ledger, known: set[TableUuid]) -> list[Finding]:
+    """Name the tables with landed rows that the catalog does not list any more."""
+    findings: list[Finding] = []
+    for uuid, last in _written_tables(ledger).items():
+        if uuid in known or last.table is None:
+            continue
+        findings.append(
+            Finding(
+                code="ODI-V10",
+                subject=last.table.name,
+                message=f"table {last.table.name} ({uuid}) was written by batch {last.batch} at "
+                f"{last.time}, and the catalog no longer has it: it was dropped past the ledger",
+                hint=f"odi-audit batch {last.batch}",
+                facts={"table_uuid": uuid, "batch": last.batch, "entry": last.index},
+            )
+        )
+    return findings
+
+
+def _written_tables(ledger: Ledger) -> dict[TableUuid, Entry]:
+    last: dict[TableUuid, Entry] = {}
+    for entry in ledger.find(EntryFilter(kinds=(Kind.LANDED, Kind.TABLE_CREATED))):
+        if entry.table is not None:
+            last[entry.table.uuid] = entry
+    return last
