@@ -1,0 +1,153 @@
+"""Operations: what a batch does to a table, as values.
+
+Owns the arguments of each operation, their checks, and the description (``work``) by which the
+same work is recognised on a retry. Must never run anything: ``staging`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from odi_audit.canonical import Json, JsonObject
+from odi_audit.errors import UsageError
+from odi_audit.model.contract import Contract
+from odi_audit.model.tables import TableName
+
+if TYPE_CHECKING:
+    from odi_audit.spark.types import DataFrame
+
+NO_CONTRACT = Contract()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """Add rows."""
+
+    table: TableName
+    frame: DataFrame
+    contract: Contract = NO_CONTRACT
+    name: str = field(default="append", init=False)
+
+    def arguments(self) -> dict[str, Json]:
+        """Return what tells this work from other work, apart from the rows."""
+        return _contract(self.contract)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upsert:
+    """Insert or update rows by key; the newest by ``order_by`` wins; some may delete."""
+
+    table: TableName
+    frame: DataFrame
+    key: tuple[str, ...]
+    order_by: tuple[str, ...] = ()
+    delete_when: str | None = None
+    contract: Contract = NO_CONTRACT
+    name: str = field(default="upsert", init=False)
+
+    def __post_init__(self) -> None:
+        if not self.key:
+            raise UsageError(f"upsert into {self.table} needs key=: the columns that name a row")
+
+    def arguments(self) -> dict[str, Json]:
+        """Return what tells this work from other work, apart from the rows."""
+        return {
+            "key": list(self.key),
+            "order_by": list(self.order_by),
+            "delete_when": self.delete_when,
+            **_contract(self.contract),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverwritePartitions:
+    """Replace the partitions that the rows fall into."""
+
+    table: TableName
+    frame: DataFrame
+    contract: Contract = NO_CONTRACT
+    name: str = field(default="overwrite_partitions", init=False)
+
+    def arguments(self) -> dict[str, Json]:
+        """Return what tells this work from other work, apart from the rows."""
+        return _contract(self.contract)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overwrite:
+    """Replace the rows that match a condition."""
+
+    table: TableName
+    frame: DataFrame
+    where: str
+    contract: Contract = NO_CONTRACT
+    name: str = field(default="overwrite", init=False)
+
+    def arguments(self) -> dict[str, Json]:
+        """Return what tells this work from other work, apart from the rows."""
+        return {"where": self.where, **_contract(self.contract)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """Set columns in the rows that match."""
+
+    table: TableName
+    where: str
+    assignments: Mapping[str, str]
+    name: str = field(default="update", init=False)
+
+    def __post_init__(self) -> None:
+        if not self.assignments:
+            raise UsageError(f"update of {self.table} needs set=: which columns get which value")
+
+    def arguments(self) -> dict[str, Json]:
+        """Return what tells this work from other work."""
+        return {"where": self.where, "set": dict(self.assignments)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """Delete the rows that match."""
+
+    table: TableName
+    where: str
+    name: str = field(default="delete", init=False)
+
+    def arguments(self) -> dict[str, Json]:
+        """Return what tells this work from other work."""
+        return {"where": self.where}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compact:
+    """Rewrite small files into large ones."""
+
+    table: TableName
+    where: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    name: str = field(default="compact", init=False)
+
+    def arguments(self) -> dict[str, Json]:
+        """Return what tells this work from other work."""
+        return {"where": self.where, "options": dict(self.options)}
+
+
+FrameOperation: TypeAlias = Append | Upsert | OverwritePartitions | Overwrite
+Operation: TypeAlias = FrameOperation | Update | Delete | Compact
+
+
+def work(operation: Operation) -> JsonObject:
+    """Describe an operation: equal descriptions are the same work on the same offsets."""
+    return {"op": operation.name, "table": str(operation.table), **operation.arguments()}
+
+
+def takes_rows(operation: Operation) -> bool:
+    """Say whether an operation brings rows from outside, which need offsets."""
+    return isinstance(operation, FrameOperation)
+
+
+def _contract(contract: Contract) -> dict[str, Json]:
+    return {} if contract.empty else {"contract": contract.to_json()}

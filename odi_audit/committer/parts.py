@@ -1,0 +1,42 @@
+"""What the committer is given: ledger, catalog, Spark, settings, clock, and who is running it.
+
+Owns the bundle, nothing else. Spark is a function, so that what needs no JVM starts none. Must
+never open anything itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odi_audit.clock import Clock
+from odi_audit.ledger.port import Ledger
+from odi_audit.settings import Settings
+
+if TYPE_CHECKING:
+    from odi_audit.catalog import LakeCatalog
+    from odi_audit.spark.types import SparkSession
+
+
+def nowhere(_point: str) -> None:
+    """Be reached, and do nothing: the road of every run that is not a fault test."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Everything that a commit touches.
+
+    ``owner`` is held in the ledger for as long as the process lives. ``reach`` is called at each
+    named point of the road; fault tests put a kill there.
+    """
+
+    ledger: Ledger
+    catalog: Callable[[], LakeCatalog]
+    spark: Callable[[], SparkSession]
+    settings: Settings
+    clock: Clock
+    owner: str
+    principal: str
+    code: str
+    reach: Callable[[str], None] = nowhere

@@ -1,0 +1,285 @@
+"""Publishing a batch's tables one after another, each exactly once.
+
+Owns the loop around the atomic swap: what to do when main moved, when the answer was lost, and
+when another attempt at the same batch was faster. Every check of history is made on the very
+state that the next swap names as its base, so nothing can come between check and commit
+(docs/adr/0004). Must never delete a file or try anew while an outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from odi_audit import logs
+from odi_audit.committer import continuity, records
+from odi_audit.committer.operations import Append, Operation
+from odi_audit.committer.parts import Parts
+from odi_audit.committer.staging import Staged, check_shape, restage_append, restage_same
+from odi_audit.errors import (
+    CatalogUnavailable,
+    CommitConflict,
+    LedgerConflict,
+    OdiError,
+    OutcomeUnknown,
+)
+from odi_audit.ledger.port import Ledger, Position
+from odi_audit.model.entries import Draft, Entry, Kind
+from odi_audit.model.offsets import offsets_from_json
+from odi_audit.model.receipts import Landing
+from odi_audit.model.snapshots import SnapshotFacts
+from odi_audit.model.stamps import Stamps
+from odi_audit.model.tables import TableRef
+from odi_audit.spark import publish
+from odi_audit.spark.live import LiveTable, load
+from odi_audit.spark.publish import Swap, SwapUnknown
+
+log = logs.get_logger(__name__)
+
+APPEND_ATTEMPTS_FACTOR = 20
+"""An append is put on a new head without writing again, so it may try that much more often."""
+LOOK_ATTEMPTS_MAX = 5
+LOOK_WAIT_S = 0.5
+"""How long a lost answer is looked for before the outcome is left to reconcile."""
+BACKOFF_S_MAX = 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcomes:
+    """How publishing ended for every table of the attempt."""
+
+    landings: list[Landing] = field(default_factory=list)
+    fresh: bool = True
+
+
+class _AlreadyThere(Exception):
+    """Another attempt has published this batch on this table."""
+
+    def __init__(self, snapshot: SnapshotFacts) -> None:
+        super().__init__(snapshot.id)
+        self.snapshot = snapshot
+
+
+class Publisher:
+    """Publishes what one attempt staged, and records it.
+
+    ``settled``: this attempt's intent has been closed. ``landed_some``: some table has been
+    published. ``unknown``: nobody knows about one of them. The road asks before it settles.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        opened: Entry,
+        stamps: Callable[[Operation], Stamps],
+        restage: Callable[[Staged, LiveTable], Staged],
+    ) -> None:
+        self._parts = parts
+        self._opened = opened
+        self._stamps = stamps
+        self._restage = restage
+        self._unrecorded: dict[str, list[SnapshotFacts]] = {}
+        self.settled = False
+        self.landed_some = False
+        self.unknown = False
+
+    def look_for_unrecorded(self, target: LiveTable) -> None:
+        """Find what other attempts of this job have published and not recorded.
+
+        Whoever publishes has an open intent until it has recorded. The one exception is a process
+        that was taken for dead, or whose JVM outlived it: its intent was settled by reconcile,
+        and its publish came after. So history is read where another intent of the job is open,
+        or this batch has been tried before; elsewhere there is nothing to find.
+        """
+        ledger, opened = self._parts.ledger, self._opened
+        assert opened.batch is not None
+        others = {
+            str(entry.index)
+            for entry in ledger.open_intents(job=opened.job)
+            if entry.index != opened.index
+        }
+        tried_before = any(
+            entry.kind is Kind.INTENT and entry.index != opened.index
+            for entry in ledger.batch_entries(opened.batch)
+        )
+        if others or tried_before:
+            self._unrecorded[target.ref.uuid] = [
+                facts
+                for facts in target.history()
+                if facts.summary.get("odi.intent") in others
+                or facts.summary.get("odi.batch-id") == opened.batch
+            ]
+
+    def unrecorded_positions(self, target: LiveTable, source: str) -> dict[str, Position]:
+        """Return the positions of batches that are in the table but not yet in the ledger."""
+        return self._positions(self._unrecorded.get(target.ref.uuid, []), source)
+
+    def publish_all(self, staged: list[Staged], moves: dict[str, bool]) -> Outcomes:
+        """Publish every table in order and record each; afterwards the intent is settled.
+
+        Raises:
+            OutcomeUnknown, CommitConflict, Refused: see ``settled`` and ``landed_some``.
+        """
+        outcomes = Outcomes()
+        for number, item in enumerate(staged):
+            last = number == len(staged) - 1
+            with logs.bound(table=str(item.operation.table)):
+                try:
+                    final = self._publish(item)
+                    snapshot, fresh = final.snapshot, True
+                except _AlreadyThere as there:
+                    snapshot, fresh = there.snapshot, False
+                    publish.discard(item.target, item.snapshot)
+                self.landed_some = True
+                self._parts.reach(f"published:{number}")
+                landing = records.landing_of(item.target.ref, item.operation.name, snapshot)
+                self._record(landing, snapshot, last=last, moves=moves[item.target.ref.uuid])
+                self._parts.reach(f"recorded:{number}")
+            outcomes.landings.append(landing)
+            outcomes.fresh = outcomes.fresh and fresh
+        return outcomes
+
+    # -- one table ---------------------------------------------------------------------------
+
+    def _publish(self, staged: Staged) -> Staged:
+        self._refuse_twice(self._unrecorded.get(staged.target.ref.uuid, []))
+        limit = self._parts.settings.limits.stage_attempts_max
+        if isinstance(staged.operation, Append):
+            limit *= APPEND_ATTEMPTS_FACTOR
+        for attempt in range(limit):
+            try:
+                if publish.publish(staged.stage) is Swap.DONE:
+                    return staged
+                now = staged.target.refreshed()
+            except SwapUnknown as lost:
+                log.warning("publish gave no answer: looking for the stamp", answer=str(lost))
+                now = self._reload(staged, str(lost))
+            landed = self._ours(now, staged)
+            if landed is not None:
+                return (
+                    staged if landed.id == staged.snapshot.id else replace(staged, snapshot=landed)
+                )
+            staged = self._again(staged, now)
+            time.sleep(random.uniform(0, min(BACKOFF_S_MAX, 0.01 * 2**attempt)))
+        publish.discard(staged.target, staged.snapshot)
+        raise CommitConflict(
+            f"{staged.operation.name} on {staged.operation.table} was staged {limit} times, and "
+            "each time the table had moved before it could be published",
+            hint="start the job again when fewer writers are busy on the table",
+            attempts=limit,
+        )
+
+    def _ours(self, now: LiveTable, staged: Staged) -> SnapshotFacts | None:
+        newer = now.since(staged.target.head)
+        for facts in newer:
+            if facts.summary.get("odi.intent") == str(self._opened.index):
+                return facts
+        self._refuse_twice(newer)
+        offsets = offsets_from_json(self._opened.facts["offsets"])  # type: ignore[arg-type]
+        positions = self._positions(newer, offsets.source)
+        continuity.check(
+            offsets,
+            positions,
+            replay=bool(self._opened.facts["generation"]),
+            accept_gap=False,
+            where=now.ref.name,
+        )
+        return None
+
+    def _again(self, staged: Staged, now: LiveTable) -> Staged:
+        stamps = self._stamps(staged.operation)
+        if now.metadata_location == staged.target.metadata_location:
+            return restage_same(staged, now, stamps)
+        if isinstance(staged.operation, Append):
+            check_shape(staged.operation, now)
+            again = restage_append(staged, now, stamps)
+            publish.discard(staged.target, staged.snapshot, data_too=False)
+            return again
+        return self._restage(staged, now)
+
+    def _reload(self, staged: Staged, answer: str) -> LiveTable:
+        problem: OdiError | None = None
+        for _ in range(LOOK_ATTEMPTS_MAX):
+            try:
+                return load(staged.target.jvm, staged.target.catalog, staged.target.name)
+            except CatalogUnavailable as error:
+                problem = error
+                time.sleep(LOOK_WAIT_S)
+        self.unknown = True
+        try:
+            self._parts.ledger.append(records.unknown(self._opened, staged.target.ref, answer))
+        except OdiError as error:
+            # The open intent says as much; the caller must hear of the commit, not of the ledger.
+            problem = error
+        raise OutcomeUnknown(
+            f"commit {self._opened.batch} to {staged.target.ref.name} may or may not have landed: "
+            f"{answer}",
+            hint=f"odi-audit reconcile --batch {self._opened.batch} --apply",
+            batch=str(self._opened.batch),
+        ) from problem
+
+    # -- helpers ---------------------------------------------------------------------------------
+
+    def _refuse_twice(self, snapshots: list[SnapshotFacts]) -> None:
+        for facts in snapshots:
+            if facts.summary.get("odi.batch-id") == self._opened.batch:
+                raise _AlreadyThere(facts)
+
+    def _positions(self, snapshots: list[SnapshotFacts], source: str) -> dict[str, Position]:
+        return positions_in(self._parts.ledger, self._opened, snapshots, source)
+
+    def _record(
+        self, landing: Landing, snapshot: SnapshotFacts, *, last: bool, moves: bool
+    ) -> None:
+        draft = records.landed(self._opened, landing, snapshot, settles=last, moves=moves)
+        try:
+            try:
+                self._parts.ledger.append(draft)
+            except LedgerConflict:
+                self._record_beside_another(draft, landing.table)
+        except OdiError as error:
+            self.unknown = True
+            raise OutcomeUnknown(
+                f"batch {self._opened.batch} is in {landing.table.name} (snapshot "
+                f"{landing.snapshot}), but the ledger could not record it: {error.message}",
+                hint=f"odi-audit reconcile --batch {self._opened.batch} --apply",
+            ) from error
+        self.settled = last
+
+    def _record_beside_another(self, draft: Draft, table: TableRef) -> None:
+        assert self._opened.batch is not None
+        other = self._parts.ledger.landed(self._opened.batch, table.uuid)
+        if other is None:
+            # Reconcile took this process for dead and settled its intent; the batch is in the
+            # table all the same, and must be found in the ledger.
+            self._parts.ledger.append(replace(draft, settles=False))
+        elif draft.settles and self._parts.ledger.settled_by(self._opened.index) is None:
+            # Another attempt, or reconcile, has recorded the landing: close our intent with that.
+            self._parts.ledger.append(
+                records.abandoned(
+                    self._opened,
+                    "the batch landed; its record was made by another attempt",
+                    landed=other.index,
+                )
+            )
+
+
+def positions_in(
+    ledger: Ledger, opened: Entry, snapshots: Sequence[SnapshotFacts], source: str
+) -> dict[str, Position]:
+    """Return where snapshots of the same job, newest first, have left a source.
+
+    Snapshots of the intent's own batch do not count.
+    """
+    positions: dict[str, Position] = {}
+    for facts in reversed(snapshots):
+        same = (
+            facts.summary.get("odi.job") == opened.job
+            and facts.summary.get("odi.source") == source
+            and facts.summary.get("odi.batch-id") != opened.batch
+        )
+        if same:
+            positions |= records.positions_of(ledger.get(int(facts.summary["odi.intent"])))
+    return positions

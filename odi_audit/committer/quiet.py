@@ -1,0 +1,169 @@
+"""The road of an operation for which Iceberg makes no snapshot: intend, swap, record.
+
+Owns who asks (``Caller``) and the swap that sets ``odi.last-op`` together with the change, so that
+after a crash reconcile can tell whether it happened. Must never make a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from odi_audit.canonical import Json, JsonObject
+from odi_audit.committer import records
+from odi_audit.committer.parts import Parts
+from odi_audit.errors import CommitConflict, OdiError, OutcomeUnknown
+from odi_audit.ids import JobName, RunId, SnapshotId, batch_id
+from odi_audit.model.entries import Entry
+from odi_audit.model.offsets import table_state
+from odi_audit.model.receipts import Landing, Receipt
+from odi_audit.model.stamps import Stamps
+from odi_audit.model.tables import TableName, TableRef
+from odi_audit.spark import publish
+from odi_audit.spark.jvm import Jvm
+from odi_audit.spark.live import LiveTable, load
+from odi_audit.spark.publish import Swap, SwapUnknown
+from odi_audit.spark.stage import Stage
+
+LAST_OPERATION = "odi.last-op"
+"""Table property that names the last operation which left no snapshot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who asks, as which job and run."""
+
+    parts: Parts
+    job: JobName
+    parent_run: RunId
+
+    @property
+    def catalog(self) -> str:
+        """The catalog's name."""
+        return self.parts.settings.catalog.name
+
+    def jvm(self) -> Jvm:
+        """The JVM, started if need be."""
+        return Jvm(self.parts.spark())
+
+
+def swap(
+    caller: Caller, opened: Entry, table: LiveTable, change: Callable[[Stage], None]
+) -> LiveTable:
+    """Carry out a change and set the marker in one swap; returns the table as it is then.
+
+    Raises:
+        CommitConflict: the table kept moving. OutcomeUnknown: reconcile finds out.
+    """
+    marker = marker_of(opened)
+    for _ in range(caller.parts.settings.limits.stage_attempts_max):
+        stage = Stage(table, _no_stamps(opened))
+        try:
+            change(stage)
+            stage.set_properties({LAST_OPERATION: marker})
+        except OdiError as error:
+            caller.parts.ledger.append(records.abandoned(opened, error.message))
+            raise
+        caller.parts.reach("staged")
+        try:
+            if publish.publish(stage) is Swap.DONE:
+                caller.parts.reach("published:0")
+                return table.refreshed()
+            table = table.refreshed()
+        except SwapUnknown as lost:
+            try:
+                table = load(table.jvm, table.catalog, table.name)
+            except OdiError as error:
+                caller.parts.ledger.append(records.unknown(opened, table.ref, str(lost)))
+                raise OutcomeUnknown(
+                    f"{opened.batch} on {table.ref.name} may or may not have happened: {lost}",
+                    hint=f"odi-audit reconcile --batch {opened.batch} --apply",
+                ) from error
+            if table.property(LAST_OPERATION) == marker:
+                return table
+    message = f"{table.ref.name} kept moving; the change was given up"
+    caller.parts.ledger.append(records.abandoned(opened, message))
+    raise CommitConflict(message, hint="try again when fewer writers are busy on the table")
+
+
+def planned_for(
+    caller: Caller, name: TableName, table: LiveTable | None, work: JsonObject
+) -> records.Planned:
+    """Return the identity of an operation on this very state of a table."""
+    offsets = table_state(str(name), None if table is None else table.head, work)
+    return records.Planned(
+        job=caller.job,
+        batch=batch_id(
+            job=caller.job,
+            source=offsets.source,
+            start=offsets.start(),
+            end=[offsets.end(), None if table is None else table.metadata_location],
+            generation=0,
+        ),
+        offsets=offsets,
+        generation=0,
+        principal=caller.parts.principal,
+        code=caller.parts.code,
+        owner=caller.parts.owner,
+        parent_run=caller.parent_run,
+    )
+
+
+def intend(
+    caller: Caller, planned: records.Planned, ref: TableRef, work: JsonObject, **more: Json
+) -> Entry:
+    """Record the intent."""
+    caller.parts.reach("planned")
+    opened = caller.parts.ledger.append(records.intent(planned, [(ref, work)], **more))[0]
+    caller.parts.reach("intended")
+    return opened
+
+
+def marker_of(opened: Entry) -> str:
+    """Return what the table property says once the operation has happened."""
+    return f"{opened.batch}/{opened.index}"
+
+
+def _no_stamps(opened: Entry) -> Stamps:
+    # These operations make no snapshot, so their stamps are never used.
+    assert opened.job is not None and opened.run is not None and opened.batch is not None
+    return Stamps(
+        job=opened.job,
+        run=opened.run,
+        batch=opened.batch,
+        operation="",
+        source="",
+        offsets=None,
+        intent=opened.index,
+        principal="",
+        code="",
+    )
+
+
+def landing(table: LiveTable, operation: str, snapshot: SnapshotId | None) -> Landing:
+    """Return the landing of an operation that made no snapshot."""
+    return Landing(
+        table=table.ref,
+        operation=operation,
+        snapshot=snapshot,
+        sequence_number=None,
+        first_row_id=None,
+        added_rows=None,
+        schema_id=None,
+    )
+
+
+def receipt(
+    opened: Entry, table: LiveTable, operation: str, *, snapshot: SnapshotId | None = None
+) -> Receipt:
+    """Return the receipt of an operation that made no snapshot."""
+    assert opened.job is not None and opened.run is not None and opened.batch is not None
+    return Receipt(
+        job=opened.job,
+        run=opened.run,
+        batch=opened.batch,
+        intent=opened.index,
+        fresh=True,
+        confidence=table.confidence,
+        landings=(landing(table, operation, snapshot),),
+    )

@@ -1,0 +1,396 @@
+"""Reconcile: settle what a crash left open, by looking, never by guessing.
+
+Owns the judgement of an open intent: landed if its stamp is in main, rolled forward if every part
+was staged and passed the gate, abandoned otherwise. The plan needs no JVM; only rolling forward
+starts Spark. Must never touch an intent whose owner lives, and must never delete data files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, cast
+
+from odi_audit import clock, logs
+from odi_audit.canonical import JsonObject
+from odi_audit.catalog import SnapshotInfo, TableState, find_stamp, history
+from odi_audit.committer import records
+from odi_audit.committer.parts import Parts
+from odi_audit.errors import CatalogUnavailable, LedgerConflict, OdiError, TableNotFound
+from odi_audit.ids import BatchId, JobName, SnapshotId, TableUuid
+from odi_audit.ledger.port import Ledger
+from odi_audit.model import tables
+from odi_audit.model.entries import Draft, Entry, Kind
+from odi_audit.model.snapshots import SnapshotFacts, snapshot_from_text
+from odi_audit.model.tables import TableRef
+
+if TYPE_CHECKING:
+    from odi_audit.catalog import LakeCatalog
+
+log = logs.get_logger(__name__)
+
+WITHOUT_SNAPSHOT = {
+    "create_table": Kind.TABLE_CREATED,
+    "evolve_schema": Kind.SCHEMA_CHANGE,
+    "rollback": Kind.ROLLBACK,
+    "expire": Kind.MAINTENANCE,
+}
+"""Operations whose traces are a table property or missing snapshots, not a stamp."""
+
+
+class Action(StrEnum):
+    """What reconcile will do about an open intent."""
+
+    WAIT = "in-flight"
+    RECORD = "record-landed"
+    ROLL_FORWARD = "roll-forward"
+    ABANDON = "abandon"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One table of an open intent: what was found there."""
+
+    operation: str
+    table: TableRef
+    landed: SnapshotFacts | None
+    recorded: bool
+    document: JsonObject | None
+    unchanged: bool
+    state: TableState | None
+
+    @property
+    def missing(self) -> bool:
+        """Whether this part is not in its table."""
+        return self.landed is None and not self.recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What to do about one open intent, and why."""
+
+    opened: Entry
+    action: Action
+    reason: str
+    parts: tuple[Part, ...]
+
+
+def plan(
+    ledger: Ledger,
+    catalog: LakeCatalog,
+    *,
+    batch: BatchId | None = None,
+    job: JobName | None = None,
+) -> list[Settlement]:
+    """Judge every open intent; changes nothing and starts no JVM.
+
+    Raises:
+        CatalogUnavailable: an intent cannot be judged without looking at its table.
+    """
+    opened = ledger.open_intents(job=job)
+    return [
+        _judge(ledger, catalog, entry) for entry in opened if batch is None or entry.batch == batch
+    ]
+
+
+def apply(parts: Parts, settlements: Sequence[Settlement]) -> list[Settlement]:
+    """Carry out a plan; returns it with what really happened.
+
+    An intent that somebody else settles at the same time is left as they settled it.
+    """
+    done: list[Settlement] = []
+    for settlement in settlements:
+        try:
+            done.append(_carry_out(parts, settlement))
+        except LedgerConflict:
+            done.append(_once_more(parts, settlement))
+    return done
+
+
+def settle_dead(parts: Parts) -> list[Settlement]:
+    """Settle, at the start of a run, every intent whose owner is dead."""
+    if not parts.ledger.open_intents():
+        return []
+    settled = apply(parts, plan(parts.ledger, parts.catalog()))
+    for item in settled:
+        if item.action is not Action.WAIT:
+            log.info(
+                "reconciled", batch=item.opened.batch, action=item.action.value, reason=item.reason
+            )
+    return settled
+
+
+# -- judging ------------------------------------------------------------------------------------
+
+
+def _judge(ledger: Ledger, catalog: LakeCatalog, opened: Entry) -> Settlement:
+    owner = str(opened.facts.get("owner", ""))
+    # Asked before looking: a process that dies after the look may have published in between.
+    alive = ledger.is_alive(owner)
+    documents = _documents(ledger, opened)
+    found = tuple(
+        _look(ledger, catalog, opened, operation, documents)
+        for operation in cast("Sequence[JsonObject]", opened.facts["operations"])
+    )
+    if alive:
+        return Settlement(
+            opened=opened, action=Action.WAIT, reason=f"its process {owner} lives", parts=found
+        )
+    if not any(part.missing for part in found):
+        return Settlement(
+            opened=opened,
+            action=Action.RECORD,
+            reason="its stamp is in every table",
+            parts=found,
+        )
+    missing = [part for part in found if part.missing]
+    if all(part.document is not None for part in missing):
+        stuck = [part for part in missing if not _can_roll(part)]
+        if not stuck:
+            return Settlement(
+                opened=opened,
+                action=Action.ROLL_FORWARD,
+                reason="everything was staged and passed the gate",
+                parts=found,
+            )
+        names = ", ".join(part.table.name for part in stuck)
+        return Settlement(
+            opened=opened,
+            action=Action.ABANDON,
+            reason=f"it was staged, but {names} has moved since: the job stages it again",
+            parts=found,
+        )
+    return Settlement(
+        opened=opened,
+        action=Action.ABANDON,
+        reason="its process died before everything was staged; nothing of it is visible"
+        if not any(part.landed for part in found)
+        else "its process died with some tables published; the job publishes the rest",
+        parts=found,
+    )
+
+
+def _look(
+    ledger: Ledger,
+    catalog: LakeCatalog,
+    opened: Entry,
+    operation: JsonObject,
+    documents: Mapping[str, JsonObject],
+) -> Part:
+    assert opened.batch is not None
+    name, uuid = str(operation["table"]), TableUuid(str(operation["table_uuid"]))
+    ref = TableRef(uuid=uuid, name=name)
+    try:
+        state = catalog.load(tables.parse(name))
+    except TableNotFound:
+        found = catalog.load_by_uuid(uuid) if uuid else None
+        if found is None:
+            return Part(
+                operation=str(operation["op"]),
+                table=ref,
+                landed=None,
+                recorded=False,
+                document=None,
+                unchanged=False,
+                state=None,
+            )
+        state = found
+    document = documents.get(uuid)
+    return Part(
+        operation=str(operation["op"]),
+        table=state.ref,
+        landed=_landed(opened, str(operation["op"]), state),
+        recorded=ledger.landed(opened.batch, state.ref.uuid) is not None,
+        document=document,
+        unchanged=document is not None and document["base_metadata"] == state.metadata_location,
+        state=state,
+    )
+
+
+def _landed(opened: Entry, operation: str, state: TableState) -> SnapshotFacts | None:
+    assert opened.batch is not None
+    if operation not in WITHOUT_SNAPSHOT:
+        info = find_stamp(state, opened.batch)
+        return None if info is None else facts_of(info)
+    marker = f"{opened.batch}/{opened.index}"
+    if operation == "expire":
+        planned = {str(item) for item in cast("Sequence[str]", opened.facts.get("doomed", []))}
+        happened = not planned & {info.id for info in state.snapshots}
+    elif operation == "create_table":
+        happened = state.properties.get("odi.created-by") == marker
+    else:
+        happened = state.properties.get("odi.last-op") == marker
+    if not happened:
+        return None
+    head = next(iter(history(state)), None)
+    return _nothing() if head is None else facts_of(head)
+
+
+def _documents(ledger: Ledger, opened: Entry) -> dict[str, JsonObject]:
+    assert opened.batch is not None
+    documents: dict[str, JsonObject] = {}
+    for entry in ledger.batch_entries(opened.batch):
+        if entry.kind is Kind.STAGED and entry.intent == opened.index:
+            for table in cast("Sequence[JsonObject]", entry.facts["tables"]):
+                documents[str(table["table_uuid"])] = table
+    return documents
+
+
+def _can_roll(part: Part) -> bool:
+    return part.unchanged or (part.operation == "append" and part.state is not None)
+
+
+# -- carrying out -------------------------------------------------------------------------------
+
+
+def _carry_out(parts: Parts, settlement: Settlement) -> Settlement:
+    opened = settlement.opened
+    if settlement.action is Action.WAIT:
+        return settlement
+    if settlement.action is Action.RECORD:
+        _record(parts, opened, settlement.parts)
+        return settlement
+    if settlement.action is Action.ROLL_FORWARD:
+        return _roll(parts, settlement)
+    _record(parts, opened, [part for part in settlement.parts if part.landed], close=False)
+    parts.ledger.append(records.abandoned(opened, settlement.reason))
+    return settlement
+
+
+def _roll(parts: Parts, settlement: Settlement) -> Settlement:
+    # Imported here: a plan, and every other action, must start no JVM.
+    from odi_audit.committer.forward import roll_forward
+
+    opened = settlement.opened
+    found = list(settlement.parts)
+    try:
+        for number, part in enumerate(settlement.parts):
+            found[number] = roll_forward(parts, opened, part)
+    except CatalogUnavailable:
+        # A publish may be on its way: the intent stays open until somebody can look.
+        raise
+    except OdiError as error:
+        _record(parts, opened, [part for part in found if part.landed], close=False)
+        parts.ledger.append(records.abandoned(opened, error.message))
+        return replace(settlement, action=Action.ABANDON, reason=error.message)
+    _record(parts, opened, found)
+    return settlement
+
+
+def _once_more(parts: Parts, settlement: Settlement) -> Settlement:
+    # Something was recorded since the plan was made: by another process, or, where several
+    # attempts at one batch had died, by the settlement of the attempt before this one.
+    opened = settlement.opened
+    elsewhere = replace(settlement, reason="settled by another process meanwhile")
+    if parts.ledger.settled_by(opened.index) is not None:
+        return elsewhere
+    try:
+        return _carry_out(parts, _judge(parts.ledger, parts.catalog(), opened))
+    except LedgerConflict:
+        return elsewhere
+
+
+def _record(parts: Parts, opened: Entry, found: Sequence[Part], *, close: bool = True) -> None:
+    fresh = [part for part in found if not part.recorded]
+    drafts: list[Draft] = []
+    for number, part in enumerate(fresh):
+        assert part.landed is not None
+        settles = close and number == len(fresh) - 1
+        drafts.append(_draft(parts.ledger, opened, part, part.landed, settles=settles))
+    if close and not fresh:
+        drafts.append(
+            records.abandoned(opened, "the batch landed; its record was made by another attempt")
+        )
+    if drafts:
+        parts.ledger.append(*drafts)
+
+
+def _draft(
+    ledger: Ledger, opened: Entry, part: Part, landed: SnapshotFacts, *, settles: bool
+) -> Draft:
+    kind = WITHOUT_SNAPSHOT.get(part.operation)
+    if kind is None:
+        landing = records.landing_of(part.table, part.operation, landed)
+        # An earlier attempt's snapshot may carry the stamp; its own intent says who made it.
+        # A replay that was staged must not turn the position back, whoever records it.
+        moves = part.document is None or part.document.get("moves_position") is not False
+        return records.landed(
+            opened, landing, landed, settles=settles, moves=moves, reconciled=True
+        )
+    facts: dict[str, object] = {"operation": part.operation, "reconciled": True}
+    work = cast("Sequence[JsonObject]", opened.facts["operations"])[0]
+    arguments = cast("JsonObject", work["arguments"])
+    if part.operation == "expire":
+        facts["expired"] = opened.facts.get("doomed", [])
+    elif part.operation == "evolve_schema":
+        facts["steps"] = arguments["steps"]
+    elif part.operation == "rollback":
+        facts |= {"from": opened.facts.get("head"), "to": arguments["to"]}
+        facts |= _undone(ledger, part, SnapshotId(str(arguments["to"])))
+    return replace(
+        records.without_snapshot(opened, kind, part.table, cast("JsonObject", facts)),
+        settles=settles,
+    )
+
+
+def _undone(ledger: Ledger, part: Part, to: SnapshotId) -> dict[str, object]:
+    # After a rollback the snapshots that it took out are still there, but no longer on main; of
+    # those that are not on main only the ones that had landed were ever there.
+    assert part.state is not None
+    kept = {info.id for info in history(part.state)}
+    target = part.state.snapshot(to)
+    after = 0 if target is None else target.sequence_number
+    removed = [
+        info
+        for info in part.state.snapshots
+        if info.id not in kept and info.sequence_number > after and _had_landed(ledger, part, info)
+    ]
+    return {
+        "removed_snapshots": [info.id for info in removed],
+        "undone": [str(info.batch) for info in removed],
+    }
+
+
+def _had_landed(ledger: Ledger, part: Part, info: SnapshotInfo) -> bool:
+    entry = None if info.batch is None else ledger.landed(info.batch, part.table.uuid)
+    return entry is not None and entry.facts.get("snapshot") == info.id
+
+
+def facts_of(info: SnapshotInfo) -> SnapshotFacts:
+    """Return the reader's view of a snapshot in the committer's form."""
+    return SnapshotFacts(
+        id=info.id,
+        parent=info.parent,
+        sequence_number=info.sequence_number,
+        timestamp_ms=int(clock.from_text(info.time).timestamp() * 1000),
+        operation=info.operation or "unknown",
+        summary=info.summary,
+        first_row_id=info.first_row_id,
+        added_rows=info.added_rows,
+        schema_id=info.schema_id,
+        manifest_list=info.manifest_list,
+        text="",
+    )
+
+
+def staged_snapshot(part: Part) -> SnapshotFacts:
+    """Return the snapshot that was staged for a part, as its STAGED entry kept it."""
+    assert part.document is not None
+    return snapshot_from_text(str(part.document["document"]))
+
+
+def _nothing() -> SnapshotFacts:
+    return SnapshotFacts(
+        id=SnapshotId(""),
+        parent=None,
+        sequence_number=0,
+        timestamp_ms=0,
+        operation="",
+        summary={},
+        first_row_id=None,
+        added_rows=None,
+        schema_id=None,
+        manifest_list="",
+        text="",
+    )

@@ -1,0 +1,105 @@
+"""Changes to a table for which Iceberg makes no snapshot of its own.
+
+Owns table creation, expiry, and what can be read of a table's shape before and after. Schema
+changes, rollbacks and properties are staged like any batch (``stage``). Must never record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import cast
+
+from pyspark.sql.types import StructType
+
+from odi_audit.canonical import JsonObject
+from odi_audit.model.snapshots import SnapshotFacts, snapshot_from_text
+from odi_audit.model.tables import TableName, quote
+from odi_audit.spark.failures import translated
+from odi_audit.spark.jvm import JavaObject, Jvm
+from odi_audit.spark.live import LiveTable
+
+
+def columns_of(schema: StructType | str) -> str:
+    """Return the columns of a CREATE TABLE: given as text, or made from a Spark schema."""
+    if isinstance(schema, str):
+        return schema
+    return ", ".join(
+        f"{quote(field.name)} {field.dataType.simpleString()}"
+        + ("" if field.nullable else " NOT NULL")
+        for field in schema.fields
+    )
+
+
+def create(
+    jvm: Jvm,
+    catalog: str,
+    name: TableName,
+    *,
+    columns: str,
+    partitioned_by: Sequence[str],
+    properties: Mapping[str, str],
+) -> None:
+    """Create a table, and its namespace where that is not there.
+
+    Raises:
+        UsageError: the columns or transforms are not valid.
+        WriteFailed: it could not be created; a table of that name may have come in between.
+    """
+    settings = ", ".join(f"{_text(key)}={_text(value)}" for key, value in properties.items())
+    partitions = f" PARTITIONED BY ({', '.join(partitioned_by)})" if partitioned_by else ""
+    with translated(f"create table {name}"):
+        namespace = ".".join(quote(part) for part in (catalog, *name.namespace))
+        jvm.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+        jvm.spark.sql(
+            f"CREATE TABLE {name.sql(catalog)} ({columns}) USING iceberg"
+            f"{partitions} TBLPROPERTIES ({settings})"
+        )
+
+
+def shape(table: LiveTable) -> JsonObject:
+    """Return a table's schema, partitioning and format, for the record."""
+    schema = json.loads(table.jvm.iceberg.SchemaParser.toJson(table.java.schema()))
+    spec = json.loads(table.jvm.iceberg.PartitionSpecParser.toJson(table.java.spec()))
+    return cast(
+        "JsonObject",
+        {
+            "format_version": table.format_version,
+            "location": str(table.java.location()),
+            "schema": schema,
+            "partition_spec": spec,
+        },
+    )
+
+
+def to_expire(table: LiveTable, older_than: datetime, retain_last: int) -> list[SnapshotFacts]:
+    """Return the snapshots that an expiry would remove; changes nothing."""
+    parser = table.jvm.iceberg.SnapshotParser
+    return [
+        snapshot_from_text(parser.toJson(snapshot))
+        for snapshot in _expiry(table, older_than, retain_last).apply()
+    ]
+
+
+def expire(table: LiveTable, older_than: datetime, retain_last: int) -> None:
+    """Remove old snapshots and the files that only they need.
+
+    Raises:
+        WriteFailed: the catalog did not take it; nothing that a retained snapshot needs is gone.
+    """
+    with translated(f"expire snapshots of {table.name}"):
+        _expiry(table, older_than, retain_last).commit()
+
+
+def _expiry(table: LiveTable, older_than: datetime, retain_last: int) -> JavaObject:
+    return (
+        table.java.expireSnapshots()
+        .expireOlderThan(int(older_than.timestamp() * 1000))
+        .retainLast(retain_last)
+        .cleanExpiredFiles(True)
+    )
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,83 @@
+"""Spark's and Iceberg's errors, in the product's words.
+
+Owns the translation of what the JVM raises while a batch is staged. Must never hide the cause:
+the original stays as ``__cause__``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from odi_audit.errors import (
+    BadKeys,
+    CatalogUnavailable,
+    NotSupported,
+    OdiError,
+    RuleBroken,
+    SchemaMismatch,
+    StorageError,
+    UsageError,
+    WriteFailed,
+)
+from odi_audit.redact import redact
+from odi_audit.spark.jvm import causes, first_line
+
+_NULL_FIELD = re.compile(r"non-nullable field:\s*(\S+)")
+MESSAGE_LENGTH_MAX = 600
+"""Spark prints whole plans into its messages; this much is enough to know what to do."""
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Turn what the JVM raises inside into one of our errors; ``what`` says what was tried."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        raise _error(what, error) from error
+
+
+def _error(what: str, error: Py4JJavaError | PySparkException) -> OdiError:
+    text = str(redact(" | ".join(cause.message for cause in causes(error)) or str(error)))
+    short = str(redact(first_line(error)))[:MESSAGE_LENGTH_MAX]
+    kinds = {cause.kind.rsplit(".", 1)[-1] for cause in causes(error)}
+    if "NOT_NULL_ASSERT_VIOLATION" in text or "Null value appeared in non-nullable" in text:
+        column = _NULL_FIELD.search(text)
+        named = "a column" if column is None else f"column {column[1]}"
+        return RuleBroken(
+            f"{what}: {named} that the table requires is null in some row",
+            hint="filter or fill the nulls, then start the job again",
+        )
+    if "MERGE_CARDINALITY_VIOLATION" in text:
+        return BadKeys(f"{what}: several rows of the batch have the key of one row of the table")
+    if "No space left on device" in text or "Disk quota exceeded" in text:
+        return StorageError(
+            f"{what}: the disk is full; main is as it was",
+            hint="make room, then start the job again",
+        )
+    if "SQLITE_BUSY" in text or "database is locked" in text or "SQLException" in " ".join(kinds):
+        return CatalogUnavailable(
+            f"{what}: the catalog did not answer: {short}", hint="odi-audit doctor"
+        )
+    if "ParseException" in kinds:
+        return UsageError(f"{what}: not valid SQL: {text.strip()[:MESSAGE_LENGTH_MAX]}")
+    if "INCOMPATIBLE_DATA_FOR_TABLE" in text:
+        return SchemaMismatch(f"{what}: {text[:MESSAGE_LENGTH_MAX]}")
+    if "AnalysisException" in kinds or "ExtendedAnalysisException" in kinds:
+        return UsageError(f"{what}: {text[:MESSAGE_LENGTH_MAX]}")
+    if "Cannot delete file where some, but not all, rows match" in text:
+        return NotSupported(
+            f"{what}: the condition matches some rows of a data file and not others, and an "
+            "overwrite replaces whole files",
+            hint="name whole partitions in where=, or run.delete the rows and run.append the new",
+        )
+    if "UnsupportedOperationException" in kinds:
+        return NotSupported(f"{what}: {short}")
+    return WriteFailed(
+        f"{what} could not be written: {short}",
+        hint="the batch was not published: see the cause, then start the job again",
+    )

@@ -1,0 +1,250 @@
+"""Staging: a change is carried out in full, and nobody sees it.
+
+Owns the one trick that the committer rests on: Spark writes into an Iceberg transaction that is
+held in memory (docs/adr/0003). Data files are on disk, the new snapshot is complete with its
+stamps, but the catalog knows nothing of it until ``publish`` names it. Must never commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from odi_audit.ids import SnapshotId
+from odi_audit.model.snapshots import SnapshotFacts, snapshot_from_text
+from odi_audit.model.stamps import Stamps, missing
+from odi_audit.spark.jvm import JavaObject
+from odi_audit.spark.live import LiveTable
+
+REWRITE_ALL = "rewrite-all"
+"""Iceberg's option that compacts every file, not only the small ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """An upsert's statement: which columns decide, and which column says "delete"."""
+
+    key: tuple[str, ...]
+    delete_column: str | None
+
+
+class Stage:
+    """One change to one table, held in memory until it is published or dropped."""
+
+    def __init__(self, target: LiveTable, stamps: Stamps) -> None:
+        self.target = target
+        self._jvm = target.jvm
+        self._stamps = stamps
+        transaction = target.java.newTransaction()
+        # The transaction's own table refuses scans, which MERGE and DELETE need; a plain table
+        # over the transaction's operations reads and writes, and still commits to memory only.
+        self._operations: JavaObject = transaction.table().operations()
+        self._table: JavaObject = self._jvm.iceberg.BaseTable(
+            self._operations, f"{target.catalog}.{target.name}"
+        )
+
+    # -- what Spark writes -------------------------------------------------------------------
+
+    def append(self, frame: DataFrame) -> None:
+        """Add the rows of a data frame."""
+        plan = self._jvm.plans.AppendData.byName(
+            self._relation(), self._jvm.plan_of(frame), self._jvm.no_options()
+        )
+        self._jvm.run(frame.sparkSession, plan)
+
+    def overwrite_partitions(self, frame: DataFrame) -> None:
+        """Replace every partition that the data frame has rows for."""
+        plan = self._jvm.plans.OverwritePartitionsDynamic.byName(
+            self._relation(), self._jvm.plan_of(frame), self._jvm.no_options()
+        )
+        self._jvm.run(frame.sparkSession, plan)
+
+    def overwrite(self, frame: DataFrame, where: str) -> None:
+        """Replace the rows that match ``where`` (whole files' worth) by those of the frame."""
+        plan = self._jvm.plans.OverwriteByExpression.byName(
+            self._relation(),
+            self._jvm.plan_of(frame),
+            self._jvm.expression(where),
+            self._jvm.no_options(),
+        )
+        self._jvm.run(frame.sparkSession, plan)
+
+    def merge(self, frame: DataFrame, merge: Merge) -> None:
+        """Upsert the rows of a data frame by key."""
+        parsed = self._jvm.parse(merge_statement(merge))
+        alias = self._jvm.companion(self._jvm.plans, "SubqueryAlias")
+        plan = parsed.copy(
+            alias.apply("t", self._relation()),
+            alias.apply("s", self._jvm.plan_of(frame)),
+            parsed.mergeCondition(),
+            parsed.matchedActions(),
+            parsed.notMatchedActions(),
+            parsed.notMatchedBySourceActions(),
+            parsed.withSchemaEvolution(),
+        )
+        self._jvm.run(frame.sparkSession, plan)
+
+    def update(self, where: str, assignments: Mapping[str, str]) -> None:
+        """Set columns to expressions in the rows that match."""
+        setting = ", ".join(f"{column} = {value}" for column, value in assignments.items())
+        parsed = self._jvm.parse(f"UPDATE target SET {setting} WHERE {where}")
+        self._jvm.run(
+            self._jvm.spark,
+            parsed.copy(self._relation(), parsed.assignments(), parsed.condition()),
+        )
+
+    def delete(self, where: str) -> None:
+        """Delete the rows that match; a delete of whole files is stamped like any other."""
+        parsed = self._jvm.parse(f"DELETE FROM target WHERE {where}")
+        self._jvm.run(self._jvm.spark, parsed.copy(self._relation(), parsed.condition()))
+        self._restamp_metadata_delete()
+
+    def compact(self, where: str | None, options: Mapping[str, str]) -> None:
+        """Rewrite small files into large ones; rows keep their ids."""
+        actions = self._jvm.iceberg.spark.actions.SparkActions.get(self._jvm.session)
+        action = actions.rewriteDataFiles(self._table)
+        for key, value in self._stamps.to_summary().items():
+            action = action.snapshotProperty(key, value)
+        for key, value in options.items():
+            action = action.option(key, value)
+        if where is not None:
+            action = action.filter(self._iceberg_expression(where))
+        action.execute()
+
+    # -- what needs no Spark job -----------------------------------------------------------------
+
+    def nothing(self) -> None:
+        """Make the stamped snapshot of a batch that changes no row."""
+        self._committed(self._table.newFastAppend())
+
+    def readd(self, snapshot: SnapshotFacts) -> None:
+        """Add, on this head, the files that an earlier append staged."""
+        operation = self._table.newAppend()
+        for data_file in self._files(snapshot).addedDataFiles(self._table.io()):
+            operation.appendFile(data_file)
+        self._committed(operation)
+
+    def adopt(self, snapshot: SnapshotFacts) -> None:
+        """Take a snapshot that was staged on exactly this base, as it is."""
+        builder = self._jvm.iceberg.TableMetadata.buildFrom(self.target.base)
+        made = builder.setBranchSnapshot(self._files(snapshot), "main").build()
+        self._operations.commit(self.target.base, made)
+
+    def schema_change(self, steps: list[tuple[str, str, str]]) -> None:
+        """Carry out schema steps: ("add" | "widen" | "rename" | "drop", column, argument)."""
+        update = self._table.updateSchema()
+        for step, column, argument in steps:
+            if step == "rename":
+                update = update.renameColumn(column, argument)
+            elif step == "drop":
+                update = update.deleteColumn(column)
+            else:
+                made = self._iceberg_type(argument)
+                update = (
+                    update.addColumn(column, made)
+                    if step == "add"
+                    else update.updateColumn(column, made)
+                )
+        update.commit()
+
+    def rollback(self, snapshot: SnapshotId) -> None:
+        """Move main back to an ancestor."""
+        self._table.manageSnapshots().rollbackTo(int(snapshot)).commit()
+
+    def set_properties(self, values: Mapping[str, str]) -> None:
+        """Set table properties."""
+        update = self._table.updateProperties()
+        for key, value in values.items():
+            update = update.set(key, value)
+        update.commit()
+
+    # -- what was staged -----------------------------------------------------------------------
+
+    @property
+    def metadata(self) -> JavaObject:
+        """The table's metadata with the change in it."""
+        return self._operations.current()
+
+    def snapshot(self) -> SnapshotFacts | None:
+        """Return the staged snapshot; None where the change made none."""
+        found = self.metadata.currentSnapshot()
+        if found is None or str(found.snapshotId()) == self.target.head:
+            return None
+        return snapshot_from_text(self._jvm.iceberg.SnapshotParser.toJson(found))
+
+    def added_files(self) -> list[str]:
+        """Return the locations of the data files that the staged snapshot adds."""
+        found = self.metadata.currentSnapshot()
+        return [str(file.location()) for file in found.addedDataFiles(self._table.io())]
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _relation(self) -> JavaObject:
+        jvm = self._jvm
+        options = jvm.options(
+            {f"snapshot-property.{key}": value for key, value in self._summary().items()}
+        )
+        # The catalog must be named, or partition transforms cannot be resolved.
+        return jvm.java.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation.create(
+            jvm.iceberg.spark.source.SparkTable(self._table),
+            jvm.option(jvm.catalog(self.target.catalog)),
+            jvm.option(jvm.identifier(self.target.name)),
+            options,
+            jvm.option(None),
+        )
+
+    def _summary(self) -> dict[str, str]:
+        return self._stamps.to_summary()
+
+    def _committed(self, operation: JavaObject) -> None:
+        for key, value in self._summary().items():
+            operation.set(key, value)
+        operation.commit()
+
+    def _restamp_metadata_delete(self) -> None:
+        # Spark's metadata-only delete takes no snapshot properties: make the same removal again,
+        # from the same base, with the stamps on it.
+        snapshot = self.snapshot()
+        if snapshot is None or not missing(snapshot.summary):
+            return
+        removed = list(self._files(snapshot).removedDataFiles(self._table.io()))
+        fresh = Stage(self.target, self._stamps)
+        operation = fresh._table.newDelete()
+        for data_file in removed:
+            operation.deleteFile(data_file)
+        fresh._committed(operation.validateFilesExist())
+        self._operations, self._table = fresh._operations, fresh._table
+
+    def _files(self, snapshot: SnapshotFacts) -> JavaObject:
+        return self._jvm.iceberg.SnapshotParser.fromJson(snapshot.text)
+
+    def _iceberg_type(self, ddl: str) -> JavaObject:
+        spark_type = self._jvm.java.org.apache.spark.sql.types.DataType.fromDDL(ddl)
+        return self._jvm.iceberg.spark.SparkSchemaUtil.convert(spark_type)
+
+    def _iceberg_expression(self, where: str) -> JavaObject:
+        converter = (
+            self._jvm.java.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
+        )
+        resolved = converter.collectResolvedSparkExpression(
+            self._jvm.session, self.target.name.sql(self.target.catalog), where
+        )
+        return converter.convertToIcebergExpression(resolved)
+
+
+def merge_statement(merge: Merge) -> str:
+    """Return the MERGE statement of an upsert; the tables in it are put in afterwards."""
+    condition = " AND ".join(f"t.{column} = s.{column}" for column in merge.key)
+    lines = [f"MERGE INTO target AS t USING source AS s ON {condition}"]
+    if merge.delete_column is None:
+        lines += ["WHEN MATCHED THEN UPDATE SET *", "WHEN NOT MATCHED THEN INSERT *"]
+    else:
+        gone = f"s.{merge.delete_column}"
+        lines += [
+            f"WHEN MATCHED AND {gone} THEN DELETE",
+            "WHEN MATCHED THEN UPDATE SET *",
+            f"WHEN NOT MATCHED AND NOT {gone} THEN INSERT *",
+        ]
+    return " ".join(lines)
