@@ -20,7 +20,7 @@ SPARK_TIERS = $(wildcard tests/spark tests/crash)
 PYTEST = $(BIN)/python -m pytest --durations=10
 
 .PHONY: help venv python java demo test test-fast test-spark test-stack soak bench lint types \
-	layers lock clean
+	layers lock docs clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -86,6 +86,9 @@ lock: venv
 	$(BIN)/$(LOCK) --output-file requirements/runtime.txt
 	$(BIN)/$(LOCK) --extra dev --constraint requirements/runtime.txt \
 		--output-file requirements/dev.txt
+
+docs: venv
+	$(BIN)/python -m odi_audit.cli.reference docs
 
 clean:
 	rm -rf $(VENV) demo-lake dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

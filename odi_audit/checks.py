@@ -19,4 +19,6 @@ def must(condition: bool, what: str, **facts: str | int | float | bool | None) -
         Bug: it is not.
     """
     if not condition:
-        raise Bug(f"expected that {what}", hint="report this, with the facts shown", **facts)
+        bug = Bug(f"expected that {what}", hint="report this, with the facts shown")
+        bug.facts.update(facts)
+        raise bug

@@ -39,17 +39,21 @@ class OdiError(Exception):
     ``hint`` is a command to run (or a sentence where no command helps); ``facts`` are the values
     behind the message, for machines. Neither may carry a secret. Values of rows go into the fact
     ``samples`` and nowhere else: it is shown to whoever ran the job, and never recorded
-    (docs/adr/0008).
+    (docs/adr/0008). ``record`` is what the ledger keeps where the message itself quotes somebody
+    else's text, which may hold such values.
     """
 
     code: ClassVar[str] = "ODI-X00"
     exit_status: ClassVar[Exit] = Exit.BUG
     retry: ClassVar[Retry] = Retry.NEVER
 
-    def __init__(self, message: str, *, hint: str | None = None, **facts: Fact) -> None:
+    def __init__(
+        self, message: str, *, hint: str | None = None, record: str | None = None, **facts: Fact
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.record = record or message
         self.facts: dict[str, Fact] = dict(facts)
 
     def __str__(self) -> str:
@@ -59,13 +63,13 @@ class OdiError(Exception):
         return f"{self.code}: {self.message}{shown if samples else ''}{tail}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.hint, self.facts))
+        return (_rebuild, (type(self), self.message, self.hint, self.record, self.facts))
 
 
 def _rebuild(
-    kind: type[OdiError], message: str, hint: str | None, facts: dict[str, Fact]
+    kind: type[OdiError], message: str, hint: str | None, record: str, facts: dict[str, Fact]
 ) -> OdiError:
-    return kind(message, hint=hint, **facts)
+    return kind(message, hint=hint, record=record, **facts)
 
 
 # -- U: usage -----------------------------------------------------------------------------------

@@ -11,10 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from odi_audit.canonical import encode
+from odi_audit.canonical import Json, encode
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_FIELD_ID = b"PARQUET:field_id"
+_EXACT_IN_JSON_MAX = 2**53 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +36,16 @@ class KeyProblems:
 
 def check(
     paths: Sequence[str],
-    key: Sequence[str],
+    key: Mapping[str, int],
     *,
     properties: Mapping[str, str],
     samples_max: int,
 ) -> KeyProblems:
     """Look for null and repeated keys in Parquet files.
 
-    ``properties`` are the catalog's, for files that are not on this machine.
+    ``key`` maps the key's columns to their field ids: a column's name in a file may be another,
+    because Parquet's own writers allow fewer characters. ``properties`` are the catalog's, for
+    files that are not on this machine.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -62,22 +67,35 @@ def check(
     )
 
 
-def _read(path: str, key: Sequence[str], properties: Mapping[str, str]) -> pa.Table:
-    import pyarrow.parquet as pq
-
+def _read(path: str, key: Mapping[str, int], properties: Mapping[str, str]) -> pa.Table:
     if "://" not in path:
-        return pq.ParquetFile(path.removeprefix("file:")).read(columns=list(key))
+        return _columns(path.removeprefix("file:"), key)
     from pyiceberg.io import load_file_io
 
     with load_file_io(dict(properties), location=path).new_input(path).open() as stream:
-        return pq.ParquetFile(stream).read(columns=list(key))
+        return _columns(stream, key)
+
+
+def _columns(source: object, key: Mapping[str, int]) -> pa.Table:
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(source)
+    stored = {int(field.metadata[_FIELD_ID]): field.name for field in file.schema_arrow}
+    names = [stored[number] for number in key.values()]
+    return file.read(columns=names).select(names).rename_columns(list(key))
 
 
 def _samples(nulls: pa.Table, repeated: pa.Table, samples_max: int) -> list[str]:
     found = [*repeated.slice(0, samples_max).to_pylist(), *nulls.slice(0, samples_max).to_pylist()]
     return [
-        encode(
-            {name: None if value is None else str(value) for name, value in row.items()}
-        ).decode()
+        encode({name: _shown(value) for name, value in row.items()}).decode()
         for row in found[:samples_max]
     ]
+
+
+def _shown(value: object) -> Json:
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, int) and abs(value) <= _EXACT_IN_JSON_MAX:
+        return value
+    return str(value)

@@ -10,12 +10,27 @@ from __future__ import annotations
 
 from odi_audit.catalog import keys
 from odi_audit.catalog.keys import KeyProblems
-from odi_audit.committer.operations import Append, Compact, Overwrite, OverwritePartitions, Upsert
+from odi_audit.committer.operations import (
+    Append,
+    Compact,
+    Operation,
+    Overwrite,
+    OverwritePartitions,
+    Upsert,
+)
 from odi_audit.committer.staging import Staged, keys_in_files
-from odi_audit.errors import BadKeys, CountMismatch, NotSupported, RuleBroken, StagingBroken
+from odi_audit.errors import (
+    BadKeys,
+    CountMismatch,
+    NotSupported,
+    Refused,
+    RuleBroken,
+    StagingBroken,
+)
 from odi_audit.model.contract import Contract
 from odi_audit.model.offsets import Offsets
 from odi_audit.model.stamps import Stamps
+from odi_audit.model.tables import quote
 from odi_audit.settings import Settings, catalog_pyiceberg_properties
 from odi_audit.spark import failures, frames
 from odi_audit.spark.live import ROW_LINEAGE_FORMAT
@@ -38,6 +53,26 @@ def check(staged: Staged, offsets: Offsets, stamps: Stamps, settings: Settings) 
     _same_rows_after_compaction(staged)
     _keys(staged, settings)
     _rules(staged, settings.limits.refusal_samples_max)
+
+
+def explain(operation: Operation, refusal: Refused, *, samples_max: int) -> None:
+    """Say what is wrong with the keys of an upsert that Spark itself would not write.
+
+    Spark stops at the first null in a required column, and at the first key that stands twice
+    in the batch and once in the table. The batch is refused, so its keys may be read again.
+
+    Raises:
+        BadKeys: the keys are what is wrong, with samples. Else nothing is raised.
+    """
+    if not isinstance(operation, Upsert) or not isinstance(refusal, BadKeys | RuleBroken):
+        return
+    with failures.translated(f"samples of {operation.table}"):
+        nulls, twice, samples = frames.bad_keys(operation.frame, operation.key, samples_max)
+    _raise_bad_keys(
+        operation,
+        operation.key,
+        KeyProblems(null_keys=nulls, duplicate_keys=twice, samples=samples),
+    )
 
 
 def _one_stamped_snapshot(staged: Staged, stamps: Stamps) -> None:
@@ -103,7 +138,7 @@ def _keys(staged: Staged, settings: Settings) -> None:
     samples_max = settings.limits.refusal_samples_max
     if keys_in_files(operation, staged.target):
         assert isinstance(operation, Upsert)
-        _raise_bad_keys(staged, operation.key, _keys_of_files(staged, operation, settings))
+        _raise_bad_keys(operation, operation.key, _keys_of_files(staged, operation, settings))
         return
     nulls, twice = staged.counts.get("null_keys", 0), staged.counts.get("duplicate_keys", 0)
     if not (nulls or twice) or staged.prepared is None:
@@ -112,7 +147,7 @@ def _keys(staged: Staged, settings: Settings) -> None:
     with failures.translated(f"samples of {operation.table}"):
         samples = frames.key_samples(staged.prepared, key, samples_max)
     _raise_bad_keys(
-        staged, key, KeyProblems(null_keys=nulls, duplicate_keys=twice, samples=samples)
+        operation, key, KeyProblems(null_keys=nulls, duplicate_keys=twice, samples=samples)
     )
 
 
@@ -124,19 +159,17 @@ def _keys_of_files(staged: Staged, operation: Upsert, settings: Settings) -> Key
             f"{KEYS_IN_MEMORY_MAX} rows can be checked in memory",
             hint="pass order_by=, and Spark checks the keys",
         )
-    columns = {field.name.lower(): field.name for field in staged.target.schema.fields}
     return keys.check(
         staged.stage.added_files(),
-        [columns[name.lower()] for name in operation.key],
+        {name: staged.target.field_id(name) for name in operation.key},
         properties=catalog_pyiceberg_properties(settings),
         samples_max=settings.limits.refusal_samples_max,
     )
 
 
-def _raise_bad_keys(staged: Staged, key: tuple[str, ...], problems: KeyProblems) -> None:
+def _raise_bad_keys(operation: Operation, key: tuple[str, ...], problems: KeyProblems) -> None:
     if problems.none:
         return
-    operation = staged.operation
     unordered = isinstance(operation, Upsert) and not operation.order_by
     raise BadKeys(
         f"{operation.name} on {operation.table} by {', '.join(key)}: {problems.null_keys} rows "
@@ -160,7 +193,7 @@ def _rules(staged: Staged, samples_max: int) -> None:
         return
     contract = _contract(staged)
     first = next(iter(broken))
-    condition = contract.rules.get(first) or f"{first} IS NOT NULL"
+    condition = contract.rules.get(first) or f"{quote(first)} IS NOT NULL"
     with failures.translated(f"samples of {staged.operation.table}"):
         samples = frames.row_samples(staged.prepared, condition, samples_max)
     told = ", ".join(f"{name} ({count} rows)" for name, count in broken.items())

@@ -50,6 +50,11 @@ class Upsert:
     def __post_init__(self) -> None:
         if not self.key:
             raise UsageError(f"upsert into {self.table} needs key=: the columns that name a row")
+        if self.contract.key and set(self.contract.key) != set(self.key):
+            raise UsageError(
+                f"upsert into {self.table} has key={', '.join(self.key)}, but its contract names "
+                f"{', '.join(self.contract.key)}: only one of them can tell its rows apart"
+            )
 
     def arguments(self) -> dict[str, Json]:
         """Return what tells this work from other work, apart from the rows."""

@@ -11,12 +11,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odi_audit.clock import Clock
+from odi_audit.errors import CatalogUnavailable
 from odi_audit.ledger.port import Ledger
-from odi_audit.settings import Settings
+from odi_audit.settings import Settings, catalog_file
 
 if TYPE_CHECKING:
     from odi_audit.catalog import LakeCatalog
     from odi_audit.spark.types import SparkSession
+
+
+def check_catalog(settings: Settings) -> None:
+    """See that an embedded catalog's file is still there, before anything relies on it.
+
+    SQLite would make an empty file in its place, or go on writing into one that was removed.
+
+    Raises:
+        CatalogUnavailable: it is gone; nothing was published.
+    """
+    path = catalog_file(settings)
+    if path is not None and not path.is_file():
+        raise CatalogUnavailable(
+            f"the catalog file {path} is not there",
+            hint="put it back from a copy, then: odi-audit doctor",
+            path=str(path),
+        )
 
 
 def nowhere(_point: str) -> None:

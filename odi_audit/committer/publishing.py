@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from odi_audit import logs
 from odi_audit.committer import continuity, records
 from odi_audit.committer.operations import Append, Operation
-from odi_audit.committer.parts import Parts
+from odi_audit.committer.parts import Parts, check_catalog
 from odi_audit.committer.staging import Staged, check_shape, restage_append, restage_same
 from odi_audit.errors import (
     CatalogUnavailable,
@@ -81,6 +81,7 @@ class Publisher:
         self._stamps = stamps
         self._restage = restage
         self._unrecorded: dict[str, list[SnapshotFacts]] = {}
+        self._leftovers: list[tuple[LiveTable, SnapshotFacts]] = []
         self.settled = False
         self.landed_some = False
         self.unknown = False
@@ -127,8 +128,7 @@ class Publisher:
             last = number == len(staged) - 1
             with logs.bound(table=str(item.operation.table)):
                 try:
-                    final = self._publish(item)
-                    snapshot, fresh = final.snapshot, True
+                    snapshot, fresh = self._publish(staged, number), True
                 except _AlreadyThere as there:
                     snapshot, fresh = there.snapshot, False
                     publish.discard(item.target, item.snapshot)
@@ -136,6 +136,7 @@ class Publisher:
                 self._parts.reach(f"published:{number}")
                 landing = records.landing_of(item.target.ref, item.operation.name, snapshot)
                 self._record(landing, snapshot, last=last, moves=moves[item.target.ref.uuid])
+                self._tidy()
                 self._parts.reach(f"recorded:{number}")
             outcomes.landings.append(landing)
             outcomes.fresh = outcomes.fresh and fresh
@@ -143,33 +144,40 @@ class Publisher:
 
     # -- one table ---------------------------------------------------------------------------
 
-    def _publish(self, staged: Staged) -> Staged:
-        self._refuse_twice(self._unrecorded.get(staged.target.ref.uuid, []))
+    def _publish(self, items: list[Staged], number: int) -> SnapshotFacts:
+        # ``items[number]`` is always what is staged now: whoever gives up knows what to discard.
+        self._refuse_twice(self._unrecorded.get(items[number].target.ref.uuid, []))
         limit = self._parts.settings.limits.stage_attempts_max
-        if isinstance(staged.operation, Append):
+        if isinstance(items[number].operation, Append):
             limit *= APPEND_ATTEMPTS_FACTOR
         for attempt in range(limit):
+            staged = items[number]
+            check_catalog(self._parts.settings)
             try:
                 if publish.publish(staged.stage) is Swap.DONE:
-                    return staged
+                    return staged.snapshot
                 now = staged.target.refreshed()
             except SwapUnknown as lost:
                 log.warning("publish gave no answer: looking for the stamp", answer=str(lost))
                 now = self._reload(staged, str(lost))
             landed = self._ours(now, staged)
             if landed is not None:
-                return (
-                    staged if landed.id == staged.snapshot.id else replace(staged, snapshot=landed)
-                )
-            staged = self._again(staged, now)
+                return landed
+            items[number] = self._again(staged, now)
             time.sleep(random.uniform(0, min(BACKOFF_S_MAX, 0.01 * 2**attempt)))
-        publish.discard(staged.target, staged.snapshot)
+        operation = items[number].operation
         raise CommitConflict(
-            f"{staged.operation.name} on {staged.operation.table} was staged {limit} times, and "
-            "each time the table had moved before it could be published",
+            f"{operation.name} on {operation.table} was staged {limit} times, and each time the "
+            "table had moved before it could be published",
             hint="start the job again when fewer writers are busy on the table",
             attempts=limit,
         )
+
+    def _tidy(self) -> None:
+        # The data files are in the table by now; the manifests of earlier stagings are not.
+        for target, snapshot in self._leftovers:
+            publish.discard(target, snapshot, data_too=False)
+        self._leftovers.clear()
 
     def _ours(self, now: LiveTable, staged: Staged) -> SnapshotFacts | None:
         newer = now.since(staged.target.head)
@@ -194,9 +202,9 @@ class Publisher:
             return restage_same(staged, now, stamps)
         if isinstance(staged.operation, Append):
             check_shape(staged.operation, now)
-            again = restage_append(staged, now, stamps)
-            publish.discard(staged.target, staged.snapshot, data_too=False)
-            return again
+            # Kept until the batch is recorded: after a crash reconcile reads the first of them.
+            self._leftovers.append((staged.target, staged.snapshot))
+            return restage_append(staged, now, stamps)
         return self._restage(staged, now)
 
     def _reload(self, staged: Staged, answer: str) -> LiveTable:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from odi_audit.canonical import Json, JsonObject
 from odi_audit.committer import records
-from odi_audit.committer.parts import Parts
+from odi_audit.committer.parts import Parts, check_catalog
 from odi_audit.errors import CommitConflict, OdiError, OutcomeUnknown
 from odi_audit.ids import JobName, RunId, SnapshotId, batch_id
 from odi_audit.model.entries import Entry
@@ -62,10 +62,11 @@ def swap(
             change(stage)
             stage.set_properties({LAST_OPERATION: marker})
         except OdiError as error:
-            caller.parts.ledger.append(records.abandoned(opened, error.message))
+            caller.parts.ledger.append(records.abandoned(opened, error.record))
             raise
         caller.parts.reach("staged")
         try:
+            check_catalog(caller.parts.settings)
             if publish.publish(stage) is Swap.DONE:
                 caller.parts.reach("published:0")
                 return table.refreshed()

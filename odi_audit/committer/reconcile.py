@@ -272,7 +272,7 @@ def _roll(parts: Parts, settlement: Settlement) -> Settlement:
         raise
     except OdiError as error:
         _record(parts, opened, [part for part in found if part.landed], close=False)
-        parts.ledger.append(records.abandoned(opened, error.message))
+        parts.ledger.append(records.abandoned(opened, error.record))
         return replace(settlement, action=Action.ABANDON, reason=error.message)
     _record(parts, opened, found)
     return settlement

@@ -7,8 +7,9 @@ Must never append: the road decides when.
 from __future__ import annotations
 
 import os
+import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -24,6 +25,7 @@ from odi_audit.model.snapshots import SnapshotFacts
 from odi_audit.model.tables import TableRef
 from odi_audit.redact import redact
 
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"")
 REASON_LENGTH_MAX = 2000
 """An entry is kept for ever; a Java stack trace is not worth that."""
 
@@ -56,7 +58,7 @@ def intent(planned: Planned, works: Sequence[tuple[TableRef, JsonObject]], **mor
                     "table": ref.name,
                     "table_uuid": ref.uuid,
                     "work": digest(work),
-                    "arguments": work,
+                    "arguments": without_values(work),
                 }
                 for ref, work in works
             ],
@@ -72,6 +74,22 @@ def intent(planned: Planned, works: Sequence[tuple[TableRef, JsonObject]], **mor
             **more,
         },
     )
+
+
+def without_values(work: JsonObject) -> JsonObject:
+    """Return a description of work with the texts in its conditions taken out.
+
+    ``where`` and ``set`` of a statement may name a person; the ledger must not (docs/adr/0008).
+    The digest of the whole work stays beside it.
+    """
+    masked = dict(work)
+    if isinstance(where := work.get("where"), str):
+        masked["where"] = _QUOTED.sub("'?'", where)
+    if isinstance(assignments := work.get("set"), Mapping):
+        masked["set"] = {
+            column: _QUOTED.sub("'?'", str(value)) for column, value in assignments.items()
+        }
+    return masked
 
 
 def staged(opened: Entry, tables: Sequence[JsonObject]) -> Draft:
@@ -112,7 +130,7 @@ def refused(opened: Entry, error: OdiError, branches: Sequence[JsonObject]) -> D
         opened,
         Kind.REFUSED,
         opened.table,
-        {"code": error.code, "reason": _reason(error.message), "branches": list(branches)},
+        {"code": error.code, "reason": _reason(error.record), "branches": list(branches)},
         settles=True,
     )
 

@@ -103,7 +103,7 @@ class _Attempt:
             raise
         except OdiError as error:
             if not (publisher.settled or publisher.landed_some or publisher.unknown):
-                self._parts.ledger.append(records.abandoned(self._opened, error.message))
+                self._parts.ledger.append(records.abandoned(self._opened, error.record))
                 self._discard()
             raise
         landings = [records.landing_of_entry(entry) for entry in done] + outcomes.landings
@@ -126,7 +126,7 @@ class _Attempt:
             self._parts.ledger.append(records.replay(self._opened))
         for operation, target in todo:
             with logs.bound(table=str(operation.table)):
-                self._staged.append(stage(operation, target, self._stamps(operation)))
+                self._staged.append(self._stage(operation, target))
                 self._gate(self._staged[-1])
         return moves
 
@@ -151,10 +151,18 @@ class _Attempt:
             )
         return verdict.moves
 
+    def _stage(self, operation: Operation, target: LiveTable) -> Staged:
+        try:
+            return stage(operation, target, self._stamps(operation))
+        except Refused as refusal:
+            limit = self._parts.settings.limits.refusal_samples_max
+            gate.explain(operation, refusal, samples_max=limit)
+            raise
+
     def _restage(self, staged: Staged, target: LiveTable) -> Staged:
         # Main moved: the work is done again on the new head, and checked again.
         check_shape(staged.operation, target)
-        again = stage(staged.operation, target, self._stamps(staged.operation))
+        again = self._stage(staged.operation, target)
         publish.discard(staged.target, staged.snapshot)
         self._gate(again)
         return again

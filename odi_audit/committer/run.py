@@ -25,7 +25,7 @@ from odi_audit.committer.operations import (
     Update,
     Upsert,
 )
-from odi_audit.committer.parts import Parts
+from odi_audit.committer.parts import Parts, check_catalog
 from odi_audit.committer.quiet import Caller
 from odi_audit.errors import UsageError
 from odi_audit.ids import JobName, RunId, SnapshotId
@@ -53,6 +53,7 @@ class Run:
 
     def __enter__(self) -> Run:
         """Settle what an earlier, dead run left open; then start."""
+        check_catalog(self.parts.settings)
         self.parts.ledger.hold(self.parts.owner)
         reconcile.settle_dead(self.parts)
         return self

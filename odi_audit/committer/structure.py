@@ -89,7 +89,7 @@ def create_table(
     except OdiError as error:
         made = _existing(jvm, caller.catalog, name)
         if made is None or made.property(CREATED_BY) != marker:
-            caller.parts.ledger.append(records.abandoned(opened, error.message))
+            caller.parts.ledger.append(records.abandoned(opened, error.record))
             raise
     caller.parts.reach("published:0")
     table = load(jvm, caller.catalog, name)
@@ -202,7 +202,7 @@ def expire(caller: Caller, name: TableName, *, older_than: datetime, retain_last
         if doomed:
             ddl.expire(table, older_than, retain_last)
     except OdiError as error:
-        caller.parts.ledger.append(records.abandoned(opened, error.message))
+        caller.parts.ledger.append(records.abandoned(opened, error.record))
         raise
     caller.parts.reach("published:0")
     facts: JsonObject = {

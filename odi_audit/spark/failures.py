@@ -28,6 +28,8 @@ from odi_audit.redact import redact
 from odi_audit.spark.jvm import causes, first_line
 
 _NULL_FIELD = re.compile(r"non-nullable field:\s*(\S+)")
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]{3,80})\]")
+"""How Spark names the condition of an error, such as CAST_INVALID_INPUT."""
 MESSAGE_LENGTH_MAX = 600
 """Spark prints whole plans into its messages; this much is enough to know what to do."""
 
@@ -38,7 +40,18 @@ def translated(what: str) -> Iterator[None]:
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
-        raise _error(what, error) from error
+        translated_error = _error(what, error)
+        translated_error.record = _record(what, error)
+        raise translated_error from error
+
+
+def _record(what: str, error: Py4JJavaError | PySparkException) -> str:
+    # Spark quotes the value that it could not cast or parse; the ledger keeps the condition only.
+    chain = causes(error)
+    text = " | ".join(cause.message for cause in chain) or str(error)
+    condition = _CONDITION.search(text)
+    kind = chain[-1].kind.rsplit(".", 1)[-1] if chain else type(error).__name__
+    return f"{what}: {kind}" + ("" if condition is None else f" [{condition[1]}]")
 
 
 def _error(what: str, error: Py4JJavaError | PySparkException) -> OdiError:

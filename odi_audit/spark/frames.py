@@ -185,6 +185,24 @@ def key_samples(prepared: Prepared, key: Sequence[str], limit: int) -> list[str]
     ]
 
 
+def bad_keys(frame: DataFrame, key: Sequence[str], limit: int) -> tuple[int, int, list[str]]:
+    """Count null keys and rows too many for their key; for a batch that is refused."""
+    columns = [F.col(quote(name)) for name in key]
+    missing = _any_null(key)
+    grouped = frame.groupBy(*columns).agg(F.count(F.lit(1)).alias(_NUMBER))
+    wrong = grouped.filter(missing | (F.col(_NUMBER) > 1))
+    nulls, twice = wrong.agg(
+        F.coalesce(F.sum(F.when(missing, F.col(_NUMBER))), F.lit(0)),
+        F.coalesce(F.sum(F.when(~missing, F.col(_NUMBER) - 1)), F.lit(0)),
+    ).collect()[0]
+    shown = F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
+    return (
+        int(nulls),
+        int(twice),
+        [str(row[0]) for row in wrong.select(shown).limit(limit).collect()],
+    )
+
+
 def row_samples(prepared: Prepared, condition: str, limit: int) -> list[str]:
     """Return some rows that break a rule, as JSON; for a batch that is refused."""
     hidden = {_NUMBER, _RANK, DELETE_COLUMN}

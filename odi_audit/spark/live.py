@@ -71,6 +71,10 @@ class LiveTable:
         made = self.jvm.iceberg.spark.SparkSchemaUtil.convert(self.java.schema())
         return StructType.fromJson(json.loads(made.json()))
 
+    def field_id(self, column: str) -> int:
+        """Return the id of a top-level column, by its name in any spelling."""
+        return int(self.java.schema().caseInsensitiveFindField(column).fieldId())
+
     @cached_property
     def properties(self) -> Mapping[str, str]:
         """The table's properties."""

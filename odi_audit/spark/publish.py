@@ -13,12 +13,14 @@ from enum import Enum
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 
+from odi_audit.errors import CatalogUnavailable
 from odi_audit.model.snapshots import SnapshotFacts
-from odi_audit.spark.jvm import first_line, raised
+from odi_audit.spark.jvm import causes, first_line, raised
 from odi_audit.spark.live import LiveTable
 from odi_audit.spark.stage import Stage
 
 _DAY_MS = 86_400_000
+_LOCKED = "[SQLITE_BUSY]"
 
 
 class Swap(Enum):
@@ -39,6 +41,7 @@ def publish(stage: Stage) -> Swap:
     is also why trying again after an unknown answer, on the same base, cannot publish twice.
 
     Raises:
+        CatalogUnavailable: it was locked; nothing was published.
         SwapUnknown: the answer was lost, or was no answer.
     """
     target = stage.target
@@ -49,6 +52,12 @@ def publish(stage: Stage) -> Swap:
             raise SwapUnknown(first_line(error)) from error
         if raised(error, "CommitFailedException"):
             return Swap.MOVED
+        if any(_LOCKED in cause.message for cause in causes(error)):
+            # SQLite gives this answer, after its own long wait, before it has done anything.
+            raise CatalogUnavailable(
+                f"the catalog of {target.name} was locked by somebody else for too long",
+                hint="odi-audit doctor, then start the job again",
+            ) from error
         raise SwapUnknown(first_line(error)) from error
     return Swap.DONE
 
