@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
@@ -36,13 +37,31 @@ class JavaCause:
     message: str
 
 
+class _Package:
+    """A Java package by name alone.
+
+    Py4J's own packages ask the JVM about every part of a name, each time: a hundred questions for
+    one commit. Here a part with a small first letter is a package and any other a class.
+    """
+
+    def __init__(self, prefix: str, gateway: JavaObject) -> None:
+        self._prefix = prefix
+        self._gateway = gateway
+
+    def __getattr__(self, name: str) -> JavaObject:
+        full = f"{self._prefix}{name}"
+        if name[0].islower():
+            return _Package(f"{full}.", self._gateway)
+        return JavaClass(full, self._gateway._gateway_client)
+
+
 class Jvm:
     """The JVM behind one Spark session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         # PySpark has no public name for these; every library that calls Java uses them.
-        self.java: JavaObject = spark._jvm
+        self.java: JavaObject = _Package("", spark.sparkContext._gateway)
         self.session: JavaObject = spark._jsparkSession
         self._gateway: JavaObject = spark.sparkContext._gateway
 
