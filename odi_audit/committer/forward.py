@@ -26,7 +26,7 @@ from odi_audit.spark.failures import translated
 from odi_audit.spark.jvm import Jvm
 from odi_audit.spark.live import LiveTable, load
 from odi_audit.spark.publish import Swap, SwapUnknown
-from odi_audit.spark.stage import Stage
+from odi_audit.spark.stage import Stage, TableMoved
 
 log = logs.get_logger(__name__)
 
@@ -51,10 +51,10 @@ def roll_forward(parts: Parts, opened: Entry, part: Part) -> Part:
         there = table.find(stamps.batch)
         if there is not None:
             return replace(part, landed=there)
-        stage = _stage(parts, opened, table, stamps, part)
         try:
+            stage = _stage(parts, opened, table, stamps, part)
             swap = publish.publish(stage)
-        except SwapUnknown:
+        except (SwapUnknown, TableMoved):
             continue
         if swap is Swap.DONE:
             landed = stage.snapshot()

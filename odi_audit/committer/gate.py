@@ -66,13 +66,7 @@ def explain(operation: Operation, refusal: Refused, *, samples_max: int) -> None
     """
     if not isinstance(operation, Upsert) or not isinstance(refusal, BadKeys | RuleBroken):
         return
-    with failures.translated(f"samples of {operation.table}"):
-        nulls, twice, samples = frames.bad_keys(operation.frame, operation.key, samples_max)
-    _raise_bad_keys(
-        operation,
-        operation.key,
-        KeyProblems(null_keys=nulls, duplicate_keys=twice, samples=samples),
-    )
+    _raise_bad_keys(operation, operation.key, _keys_of_batch(operation, samples_max))
 
 
 def _one_stamped_snapshot(staged: Staged, stamps: Stamps) -> None:
@@ -101,6 +95,10 @@ def _promised_rows(staged: Staged, offsets: Offsets) -> None:
             found = staged.counts.get("rows", _merged_rows(staged))
         case _:
             return
+    if found != offsets.rows and isinstance(staged.operation, Upsert):
+        # A row of the batch may have met several rows of the table.
+        with failures.translated(f"count of {staged.operation.table}"):
+            found = staged.operation.frame.count()
     if found != offsets.rows:
         raise CountMismatch(
             f"{offsets.source} promised {offsets.rows} rows for {staged.operation.table}, "
@@ -138,7 +136,9 @@ def _keys(staged: Staged, settings: Settings) -> None:
     samples_max = settings.limits.refusal_samples_max
     if keys_in_files(operation, staged.target):
         assert isinstance(operation, Upsert)
-        _raise_bad_keys(operation, operation.key, _keys_of_files(staged, operation, settings))
+        if not _keys_of_files(staged, operation, settings).none:
+            # The table itself may hold several rows of a key; only the batch can tell.
+            _raise_bad_keys(operation, operation.key, _keys_of_batch(operation, samples_max))
         return
     nulls, twice = staged.counts.get("null_keys", 0), staged.counts.get("duplicate_keys", 0)
     if not (nulls or twice) or staged.prepared is None:
@@ -149,6 +149,12 @@ def _keys(staged: Staged, settings: Settings) -> None:
     _raise_bad_keys(
         operation, key, KeyProblems(null_keys=nulls, duplicate_keys=twice, samples=samples)
     )
+
+
+def _keys_of_batch(operation: Upsert, samples_max: int) -> KeyProblems:
+    with failures.translated(f"samples of {operation.table}"):
+        nulls, twice, samples = frames.bad_keys(operation.frame, operation.key, samples_max)
+    return KeyProblems(null_keys=nulls, duplicate_keys=twice, samples=samples)
 
 
 def _keys_of_files(staged: Staged, operation: Upsert, settings: Settings) -> KeyProblems:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from odi_audit import logs
@@ -35,6 +36,7 @@ from odi_audit.model.tables import TableRef
 from odi_audit.spark import publish
 from odi_audit.spark.live import LiveTable, load
 from odi_audit.spark.publish import Swap, SwapUnknown
+from odi_audit.spark.stage import TableMoved
 
 log = logs.get_logger(__name__)
 
@@ -113,6 +115,11 @@ class Publisher:
                 or facts.summary.get("odi.batch-id") == opened.batch
             ]
 
+    def is_there(self, target: LiveTable) -> bool:
+        """Say whether another attempt has published this very batch on this table."""
+        found = self._unrecorded.get(target.ref.uuid, [])
+        return any(facts.summary.get("odi.batch-id") == self._opened.batch for facts in found)
+
     def unrecorded_positions(self, target: LiveTable, source: str) -> dict[str, Position]:
         """Return the positions of batches that are in the table but not yet in the ledger."""
         return self._positions(self._unrecorded.get(target.ref.uuid, []), source)
@@ -163,7 +170,9 @@ class Publisher:
             landed = self._ours(now, staged)
             if landed is not None:
                 return landed
-            items[number] = self._again(staged, now)
+            with suppress(TableMoved):
+                # Moved once more: the next attempt is told so, and looks again.
+                items[number] = self._again(staged, now)
             time.sleep(random.uniform(0, min(BACKOFF_S_MAX, 0.01 * 2**attempt)))
         operation = items[number].operation
         raise CommitConflict(

@@ -23,7 +23,7 @@ from odi_audit.spark import publish
 from odi_audit.spark.jvm import Jvm
 from odi_audit.spark.live import LiveTable, load
 from odi_audit.spark.publish import Swap, SwapUnknown
-from odi_audit.spark.stage import Stage
+from odi_audit.spark.stage import Stage, TableMoved
 
 LAST_OPERATION = "odi.last-op"
 """Table property that names the last operation which left no snapshot."""
@@ -57,10 +57,13 @@ def swap(
     """
     marker = marker_of(opened)
     for _ in range(caller.parts.settings.limits.stage_attempts_max):
-        stage = Stage(table, _no_stamps(opened))
         try:
+            stage = Stage(table, _no_stamps(opened))
             change(stage)
             stage.set_properties({LAST_OPERATION: marker})
+        except TableMoved:
+            table = table.refreshed()
+            continue
         except OdiError as error:
             caller.parts.ledger.append(records.abandoned(opened, error.record))
             raise

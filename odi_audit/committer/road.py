@@ -17,7 +17,14 @@ from odi_audit.committer.operations import Operation, takes_rows, work
 from odi_audit.committer.parts import Parts
 from odi_audit.committer.publishing import Publisher
 from odi_audit.committer.staging import Staged, check_shape, stage
-from odi_audit.errors import BatchReused, OdiError, OffsetsMissing, Refused, UsageError
+from odi_audit.errors import (
+    BatchReused,
+    CommitConflict,
+    OdiError,
+    OffsetsMissing,
+    Refused,
+    UsageError,
+)
 from odi_audit.ids import BatchId, JobName, RunId, batch_id
 from odi_audit.ledger.port import Position
 from odi_audit.model.entries import Entry
@@ -27,8 +34,12 @@ from odi_audit.model.stamps import Stamps
 from odi_audit.spark import publish
 from odi_audit.spark.jvm import Jvm
 from odi_audit.spark.live import LiveTable, load
+from odi_audit.spark.stage import TableMoved
 
 log = logs.get_logger(__name__)
+
+STAGE_STARTS_FACTOR = 20
+"""To look at a table again costs next to nothing, so staging may begin that much more often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,16 +137,39 @@ class _Attempt:
             self._parts.ledger.append(records.replay(self._opened))
         for operation, target in todo:
             with logs.bound(table=str(operation.table)):
-                self._staged.append(self._stage(operation, target))
+                self._staged.append(self._stage_where_it_is(operation, target, publisher))
                 self._gate(self._staged[-1])
         return moves
 
-    def _continues(self, target: LiveTable, publisher: Publisher) -> bool:
+    def _stage_where_it_is(
+        self, operation: Operation, target: LiveTable, publisher: Publisher
+    ) -> Staged:
+        limit = self._parts.settings.limits.stage_attempts_max * STAGE_STARTS_FACTOR
+        for _ in range(limit):
+            try:
+                return self._stage(operation, target)
+            except TableMoved:
+                # Nothing was written yet: look at the new state as at the old one.
+                target = target.refreshed()
+                publisher.look_for_unrecorded(target)
+                self._continues(target, publisher, again=True)
+                check_shape(operation, target)
+        raise CommitConflict(
+            f"{operation.name} on {operation.table}: the table moved {limit} times before "
+            "staging could begin",
+            hint="start the job again when fewer writers are busy on the table",
+            attempts=limit,
+        )
+
+    def _continues(self, target: LiveTable, publisher: Publisher, *, again: bool = False) -> bool:
         offsets = self._planned.offsets
         positions: dict[str, Position] = self._parts.ledger.positions(
             self._planned.job, target.ref.uuid, offsets.source, list(offsets.ranges)
         )
         positions |= publisher.unrecorded_positions(target, offsets.source)
+        if publisher.is_there(target):
+            # A copy of this job was faster with this very batch: publishing will say so.
+            positions = {k: v for k, v in positions.items() if v.batch != self._planned.batch}
         verdict = continuity.check(
             offsets,
             positions,
@@ -143,7 +177,7 @@ class _Attempt:
             accept_gap=self._batch.accept_gap is not None,
             where=target.ref.name,
         )
-        if verdict.gap is not None:
+        if verdict.gap is not None and not again:
             self._parts.ledger.append(
                 records.gap_accepted(
                     self._opened, target.ref, verdict.gap, self._batch.accept_gap or ""
@@ -290,7 +324,7 @@ def _landed_before(
     found: list[Entry | None] = []
     for operation, target in zip(batch.operations, targets, strict=True):
         entry = parts.ledger.landed(planned, target.ref.uuid)
-        if entry is not None and entry.facts.get("work") != digest(work(operation)):
+        if entry is not None and not _same_work(entry, operation):
             raise BatchReused(
                 f"batch {planned} has landed on {target.ref.name} with another operation "
                 f"({entry.facts.get('operation')}) than this one ({operation.name})",
@@ -303,6 +337,14 @@ def _landed_before(
             )
         found.append(entry)
     return found
+
+
+def _same_work(entry: Entry, operation: Operation) -> bool:
+    # A record that was recovered from stamps knows the operation, not its arguments.
+    recorded = entry.facts.get("work")
+    if recorded is None:
+        return entry.facts.get("operation") == operation.name
+    return recorded == digest(work(operation))
 
 
 def _told_so(planned: records.Planned, entries: list[Entry], targets: list[LiveTable]) -> Receipt:

@@ -22,6 +22,10 @@ REWRITE_ALL = "rewrite-all"
 """Iceberg's option that compacts every file, not only the small ones."""
 
 
+class TableMoved(Exception):
+    """The table is no longer in the state that a change was to be staged on."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
     """An upsert's statement: which columns decide, and which column says "delete"."""
@@ -31,7 +35,12 @@ class Merge:
 
 
 class Stage:
-    """One change to one table, held in memory until it is published or dropped."""
+    """One change to one table, held in memory until it is published or dropped.
+
+    Raises:
+        TableMoved: the table has moved since ``target`` was loaded: what was checked there must
+            be checked again on the new state.
+    """
 
     def __init__(self, target: LiveTable, stamps: Stamps) -> None:
         self.target = target
@@ -41,9 +50,11 @@ class Stage:
         # The transaction's own table refuses scans, which MERGE and DELETE need; a plain table
         # over the transaction's operations reads and writes, and still commits to memory only.
         self._operations: JavaObject = transaction.table().operations()
-        self._table: JavaObject = self._jvm.iceberg.BaseTable(
-            self._operations, f"{target.catalog}.{target.name}"
-        )
+        # Iceberg's own name of the table: Spark takes a table of another name for another table.
+        self._table: JavaObject = self._jvm.iceberg.BaseTable(self._operations, target.java.name())
+        # A transaction begins with the table as it is now, whatever ``target`` says.
+        if str(self._operations.current().metadataFileLocation()) != target.metadata_location:
+            raise TableMoved(str(target.name))
 
     # -- what Spark writes -------------------------------------------------------------------
 
@@ -97,7 +108,9 @@ class Stage:
 
     def delete(self, where: str) -> None:
         """Delete the rows that match; a delete of whole files is stamped like any other."""
-        parsed = self._jvm.parse(f"DELETE FROM target WHERE {where}")
+        # Before a delete of everything Spark loads the table anew, and would delete from that.
+        # It knows such a delete by its condition being the bare word "true".
+        parsed = self._jvm.parse(f"DELETE FROM target WHERE (\n{where}\n) AND true")
         self._jvm.run(self._jvm.spark, parsed.copy(self._relation(), parsed.condition()))
         self._restamp_metadata_delete()
 

@@ -36,16 +36,18 @@ def write_head(
     from odi_audit.spark import publish
     from odi_audit.spark.jvm import Jvm
     from odi_audit.spark.live import load
-    from odi_audit.spark.stage import Stage
+    from odi_audit.spark.stage import Stage, TableMoved
 
     name = tables.parse(table)
     jvm = Jvm(spark())
     for _ in range(ATTEMPTS_MAX):
-        stage = Stage(load(jvm, settings.catalog.name, name), _UNUSED)
-        stage.set_properties({HEAD_PROPERTY: checkpoint})
         try:
+            stage = Stage(load(jvm, settings.catalog.name, name), _UNUSED)
+            stage.set_properties({HEAD_PROPERTY: checkpoint})
             if publish.publish(stage) is publish.Swap.DONE:
                 return HEAD_PROPERTY
+        except TableMoved:
+            continue
         except publish.SwapUnknown as lost:
             raise OutcomeUnknown(
                 f"the head may or may not be a property of {name} now: {lost}",

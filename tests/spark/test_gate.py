@@ -46,7 +46,7 @@ class Bench:
         assert [entry.kind for entry in entries] == [Kind.INTENT, Kind.REFUSED]
         assert entries[1].settles
         assert entries[1].facts["code"] == code == caught.value.code
-        assert entries[1].facts["reason"] == caught.value.message
+        assert entries[1].facts["reason"] == caught.value.record
         assert caught.value.exit_status is Exit.FINDINGS
         assert caught.value.hint
         return caught.value
@@ -159,6 +159,24 @@ def test_null_and_duplicate_keys_are_refused_with_samples(bench: Bench) -> None:
     assert told.facts["duplicate_keys"] == 1
     upsert(bench.odd("7, 'a', 1", "7, 'b', 2", "7, 'c', null"), order_by=["amount"])()
     assert (7, "b", 2) in bench.eyes.rows(TABLE)
+
+
+def test_a_table_that_holds_a_key_twice_is_not_the_batchs_fault(bench: Bench) -> None:
+    bench.run.append(bench.odd("3, 'twin', 1"), TABLE, offsets=at(10, 11))
+    one = bench.odd("3, 'new', 9")
+    promised = odi.kafka({"t": {0: (0, 1)}}, bootstrap="broker:9092", exact_count=True)
+    assert bench.run.upsert(one, TABLE, key=["id"], offsets=promised).fresh
+    assert bench.eyes.rows(TABLE).count((3, "new", 9)) == 2
+    # A key that stands twice in the batch and once in the table is Spark's own to find.
+    told = bench.refused(
+        BadKeys,
+        "ODI-G02",
+        lambda: bench.run.upsert(
+            bench.odd("5, 'a', 1", "5, 'b', 1"), TABLE, key=["ID"], offsets=at(11, 13)
+        ),
+    )
+    assert told.facts["duplicate_keys"] == 1
+    assert "5" in str(told.facts["samples"])
 
 
 def test_as_many_rows_as_the_source_promised_or_none(bench: Bench) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import odi_audit as odi
-from odi_audit.committer import publishing
+from odi_audit.committer import publishing, road
 from odi_audit.errors import (
     CommitConflict,
     Exit,
@@ -20,6 +20,8 @@ from odi_audit.errors import (
 )
 from odi_audit.ids import BatchId
 from odi_audit.model.entries import Kind
+from odi_audit.model.stamps import KEYS
+from odi_audit.spark.jvm import Jvm
 from tests.support.independent import Eyes, on_disk
 from tests.support.story import COLUMNS, TABLE, Teller, at, check_landed
 
@@ -234,6 +236,85 @@ def test_when_main_moves_too_often_the_batch_is_given_up_and_leaves_nothing(
         assert commit().fresh
     assert len(eyes.rows(TABLE)) == 9
     impatient.close()
+
+
+@pytest.mark.parametrize("moment", ["before it is staged", "while it is staged"])
+def test_whenever_main_moves_nothing_is_visible_before_it_is_published(
+    lake: Workspace,
+    spark: SparkSession,
+    setup: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+) -> None:
+    """Spark loads tables anew when it likes: what it writes must not follow it to main."""
+    name = "sales.`or ders`"
+    parts, eyes = ("sales", "or ders"), Eyes.on(lake.root)
+    setup.create_table(name, COLUMNS, partitioned_by=["region"])
+    teller = Teller(run=setup, spark=spark)
+    fired: list[str] = []
+    mine = ["idle"]
+
+    def come_in_between() -> None:
+        if mine[0] not in {"idle", "between"}:
+            operation, mine[0] = mine[0], "between"
+            setup.append(teller.given((99, "r9", 9)), name, offsets=odi.once(operation))
+            fired.append(operation)
+
+    def first(original: Callable[..., object]) -> Callable[..., object]:
+        def called(*given: object) -> object:
+            come_in_between()
+            return original(*given)
+
+        return called
+
+    if moment == "before it is staged":
+        monkeypatch.setattr(road, "stage", first(road.stage))
+    else:
+        monkeypatch.setattr(Jvm, "run", first(Jvm.run))
+
+    def reach(point: str) -> None:
+        if point == "gated":
+            assert eyes.head(*parts)["summary"]["odi.job"] == "sales/other"
+
+    with odi.run("sales/orders", lake=lake, reach=reach) as run:
+        rows, last = teller.frame(0, 4), at(0, 4)
+        commits: dict[str, Callable[[], odi.Receipt]] = {
+            "append": lambda: run.append(rows, name, offsets=last),
+            "upsert": lambda: run.upsert(rows, name, key=["id"], offsets=odi.once("u")),
+            "overwrite_partitions": lambda: run.overwrite_partitions(
+                rows, name, offsets=odi.once("p")
+            ),
+            "overwrite": lambda: run.overwrite(rows, name, where="true", offsets=odi.once("o")),
+            "update": lambda: run.update(name, where="id = 1", set={"amount": "1"}),
+            "delete": lambda: run.delete(name, where="true"),
+        }
+        for operation, commit in commits.items():
+            mine[0] = operation
+            assert commit().fresh
+            mine[0] = "idle"
+            assert eyes.head(*parts)["summary"]["odi.operation"] == operation
+    assert fired == list(commits)
+    history = eyes.history(*parts)
+    assert all(KEYS[0] in item["summary"] for item in history)
+    assert len(history) == 2 * len(commits), "nothing landed twice, nothing besides"
+    assert eyes.rows(*parts) == []
+    assert lake.ledger().open_intents() == []
+
+
+@pytest.mark.parametrize("point", ["planned", "intended"])
+def test_a_copy_that_was_faster_with_the_same_batch_is_no_error(
+    lake: Workspace, spark: SparkSession, setup: Run, point: str
+) -> None:
+    teller = Teller(run=setup, spark=spark)
+    rows = teller.frame(0, 3)
+    for offsets in (at(0, 3), odi.once("by name")):
+        copy = odi.run("sales/orders", lake=lake).__enter__()
+        hook = Once(point, lambda copy=copy, at=offsets: copy.append(rows, TABLE, offsets=at))  # type: ignore[misc]
+        with odi.run("sales/orders", lake=lake, reach=hook) as run:
+            assert not run.append(rows, TABLE, offsets=offsets).fresh
+        assert hook.reached.count(point) == 1
+    assert len(Eyes.on(lake.root).rows(TABLE)) == 6
+    assert lake.ledger().open_intents() == []
 
 
 def test_a_second_copy_of_the_job_cannot_land_what_overlaps(

@@ -1,0 +1,95 @@
+"""The crash matrix of what makes no snapshot: creation, schema change, rollback, expiry."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.cases import POINTS, case
+from tests.support.checker import by_kind, read_ledger
+
+if TYPE_CHECKING:
+    from tests.support.scene import Scene
+
+
+@pytest.mark.parametrize("point", POINTS["create_table"])
+def test_a_table_whose_creation_was_killed_is_there_once_and_recorded_once(
+    scene: Scene, point: str
+) -> None:
+    made = case("create_table", point)
+    dead = scene.children.start(made.killed, kill_at=point)
+    assert dead.wait() == -signal.SIGKILL, dead.said()
+    assert dead.fired == point
+    scene.do(made.killed)
+    assert scene.problems(*made.tables) == []
+
+
+@pytest.mark.parametrize("point", POINTS["evolve_schema"])
+def test_a_schema_change_that_was_killed_is_made_once_and_recorded_once(
+    scene: Scene, point: str
+) -> None:
+    made = case("evolve_schema", point)
+    for work in made.before:
+        scene.do(work)
+    dead = scene.children.start(made.killed, kill_at=point)
+    assert dead.wait() == -signal.SIGKILL, dead.said()
+    assert dead.fired == point
+    name = made.tables[0]
+    changed = "note" in scene.spark.table(f"lake.{name}").columns
+    assert changed == ("published:0" in dead.road)
+    scene.reconcile()
+    if not changed:
+        scene.do(made.killed)
+    assert "note" in scene.spark.table(f"lake.{name}").columns
+    assert scene.problems(name) == []
+    changes = by_kind(read_ledger(scene.place.ledger))["schema-change"]
+    assert [entry["table"]["name"] for entry in changes].count(name) == 1
+
+
+@pytest.mark.parametrize("point", POINTS["rollback"])
+def test_a_rollback_that_was_killed_happens_once_and_names_what_it_undid(
+    scene: Scene, point: str
+) -> None:
+    made = case("rollback", point)
+    receipts = [scene.do_again(work) for work in made.before]
+    name = made.tables[0]
+    killed = dataclasses.replace(made.killed, to_snapshot=str(receipts[1].snapshot))
+    dead = scene.children.start(killed, kill_at=point)
+    assert dead.wait() == -signal.SIGKILL, dead.said()
+    assert dead.fired == point
+    for work in made.before[:2]:
+        scene.counted(work)
+    done = scene.rows(name) == sorted(scene.state[name].values())
+    assert done == ("published:0" in dead.road)
+    scene.reconcile()
+    if not done:
+        scene.do(killed)
+    assert scene.problems(name) == []
+    rollbacks = by_kind(read_ledger(scene.place.ledger))["rollback"]
+    undone = [entry["facts"]["undone"] for entry in rollbacks if entry["table"]["name"] == name]
+    assert undone == [[receipts[2].batch]]
+
+
+@pytest.mark.parametrize("point", POINTS["expire"])
+def test_an_expiry_that_was_killed_leaves_the_facts_of_every_snapshot_in_the_ledger(
+    scene: Scene, point: str
+) -> None:
+    made = case("expire", point)
+    receipts = [scene.do(work) for work in made.before]
+    name = made.tables[0]
+    dead = scene.children.start(made.killed, kill_at=point)
+    assert dead.wait() == -signal.SIGKILL, dead.said()
+    assert dead.fired == point
+    scene.do(made.killed)
+    assert scene.problems(name) == []
+    entries = by_kind(read_ledger(scene.place.ledger))["maintenance"]
+    expired = [
+        snapshot
+        for entry in entries
+        if entry["table"]["name"] == name
+        for snapshot in entry["facts"]["expired"]
+    ]
+    assert expired == [receipts[1].snapshot]
