@@ -23,14 +23,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as fn
 
 import odi_audit as odi
 from odi_audit.committer.run import Run
-from odi_audit.ids import BatchId, JobName, TableUuid
+from odi_audit.ids import BatchId, JobName, TableUuid, batch_run_id
 from odi_audit.model import tables
 from odi_audit.model.entries import Draft, Kind
 from odi_audit.model.stamps import Stamps
@@ -90,9 +91,7 @@ class Pairs:
 
     def added_ms(self) -> float:
         """The median of the pairs' differences."""
-        return 1000 * statistics.median(
-            a - b for a, b in zip(self.audited, self.bare, strict=True)
-        )
+        return 1000 * statistics.median(a - b for a, b in zip(self.audited, self.bare, strict=True))
 
     def to_json(self) -> dict[str, object]:
         """Medians and spread, in milliseconds."""
@@ -119,10 +118,10 @@ class Bench:
         """Return rows with ids that no other write of this process has."""
         start, self._next_id = self._next_id, self._next_id + count
         return self.spark.range(start, start + count).select(
-            F.col("id"),
-            F.concat(F.lit("customer-"), F.col("id") % 10_000).alias("customer"),
-            ((F.col("id") % 1000) * 1.5).alias("amount"),
-            F.timestamp_seconds(F.lit(1_700_000_000) + F.col("id") % 86_400).alias("at"),
+            fn.col("id"),
+            fn.concat(fn.lit("customer-"), fn.col("id") % 10_000).alias("customer"),
+            ((fn.col("id") % 1000) * 1.5).alias("amount"),
+            fn.timestamp_seconds(fn.lit(1_700_000_000) + fn.col("id") % 86_400).alias("at"),
         )
 
     def pair_of_tables(self, name: str) -> tuple[str, str]:
@@ -150,9 +149,7 @@ class Bench:
         sides = [("bare", bare), ("audited", audited)]
         for number in range(count):
             for name, side in sides if number % 2 == 0 else reversed(sides):
-                start = time.perf_counter()
-                side()
-                times[name].append(time.perf_counter() - start)
+                times[name].append(_timed(side))
         return Pairs(bare=times["bare"], audited=times["audited"])
 
 
@@ -178,16 +175,16 @@ def upsert_pairs(bench: Bench) -> Pairs:
         counters[side] += 1
         low = size + (counters[side] - 2) * step
         return bench.spark.range(low, low + UPSERT_ROWS).select(
-            F.col("id"),
-            F.concat(F.lit("changed-"), F.col("id") % 10_000).alias("customer"),
-            F.lit(1.0).alias("amount"),
-            F.timestamp_seconds(F.lit(1_700_000_000)).alias("at"),
+            fn.col("id"),
+            fn.concat(fn.lit("changed-"), fn.col("id") % 10_000).alias("customer"),
+            fn.lit(1.0).alias("amount"),
+            fn.timestamp_seconds(fn.lit(1_700_000_000)).alias("at"),
         )
 
     def bare_side() -> None:
         changes("bare").createOrReplaceTempView("changes")
         bench.spark.sql(
-            f"MERGE INTO lake.{bare} t USING changes s ON t.id = s.id "  # noqa: S608 - our own names
+            f"MERGE INTO lake.{bare} t USING changes s ON t.id = s.id "
             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         )
 
@@ -205,23 +202,18 @@ def growth_pairs(bench: Bench) -> tuple[Pairs, Pairs]:
     for (bare, audited), history in ((few, 10), (many, bench.plan.history)):
         fill(bench, bare, history, stamped=False)
         fill(bench, audited, history, stamped=True)
-    results: list[Pairs] = []
-    collected: dict[tuple[str, str], Pairs] = {
-        tables_: Pairs(bare=[], audited=[]) for tables_ in (few, many)
-    }
+    collected = {pair: Pairs(bare=[], audited=[]) for pair in (few, many)}
     for number in range(bench.plan.warm + bench.plan.pairs_growth):
         for (bare, audited), pairs in collected.items():
-            sides: list[tuple[list[float], Callable[[], None]]] = [
-                (pairs.bare, lambda bare=bare: bench.append_bare(bare, 1000)),  # type: ignore[misc]
-                (pairs.audited, lambda audited=audited: bench.append_audited(audited, 1000)),  # type: ignore[misc]
+            sides: list[tuple[list[float], Callable[[str, int], None], str]] = [
+                (pairs.bare, bench.append_bare, bare),
+                (pairs.audited, bench.append_audited, audited),
             ]
-            for kept, side in sides if number % 2 == 0 else reversed(sides):
-                start = time.perf_counter()
-                side()
+            for kept, append, table in sides if number % 2 == 0 else reversed(sides):
+                took = _timed(partial(append, table, 1000))
                 if number >= bench.plan.warm:
-                    kept.append(time.perf_counter() - start)
-    results.extend(collected.values())
-    return results[0], results[1]
+                    kept.append(took)
+    return collected[few], collected[many]
 
 
 def fill(bench: Bench, table: str, count: int, *, stamped: bool) -> None:
@@ -291,8 +283,6 @@ def _bench(plan: Plan) -> Iterator[Bench]:
 
 
 def _stamps(batch: BatchId, number: int) -> Stamps:
-    from odi_audit.ids import batch_run_id
-
     return Stamps(
         job=JobName(JOB),
         run=batch_run_id(batch, number),
@@ -320,6 +310,16 @@ def _entries(batch: BatchId, table: TableUuid, name: str, number: int) -> list[D
     ]
 
 
+def _timed(work: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _say(text: str) -> None:
+    print(f"… {text}", file=sys.stderr, flush=True)
+
+
 def _spread(times: list[float]) -> dict[str, float]:
     ordered = sorted(1000 * value for value in times)
     return {
@@ -331,17 +331,18 @@ def _spread(times: list[float]) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="fewer and smaller pairs")
     parser.add_argument("--json", action="store_true", help="print odi.bench.commit/1")
     arguments = parser.parse_args()
-    say = lambda text: print(f"… {text}", file=sys.stderr, flush=True)  # noqa: E731, T201
-    data = measure(QUICK if arguments.quick else FULL, say)
+    data = measure(QUICK if arguments.quick else FULL, _say)
     if arguments.json:
-        print(json.dumps({"schema": "odi.bench.commit/1", "data": data}))  # noqa: T201
+        print(json.dumps({"schema": "odi.bench.commit/1", "data": data}))
         return
     for key in ("append_1m_ratio", "append_1k_added_ms", "upsert_ratio", "growth_ratio"):
-        print(f"{key:22} {data[key]}")  # noqa: T201
+        print(f"{key:22} {data[key]}")
 
 
 if __name__ == "__main__":

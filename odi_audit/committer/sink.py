@@ -14,7 +14,7 @@ from odi_audit import logs
 from odi_audit.canonical import Json, JsonObject
 from odi_audit.committer.operations import NO_CONTRACT, Append, Operation, Upsert
 from odi_audit.committer.run import Run
-from odi_audit.errors import OffsetOverlap
+from odi_audit.errors import SourceChanged
 from odi_audit.ledger.port import EntryFilter
 from odi_audit.model.contract import Contract
 from odi_audit.model.entries import Entry, Kind
@@ -59,19 +59,11 @@ class Sink:
 
     def _commit(self, frame: DataFrame, epoch: int) -> None:
         found = streams.epoch_of(frame, epoch)
-        try:
-            self.last = self._running()._commit(
-                [self._operation(frame)], offsets_of(found), 0, None, stream=_facts(found)
-            )
-        except OffsetOverlap as error:
-            if found.number > 0:
-                raise
-            raise OffsetOverlap(
-                f"the query starts anew, but {self._table} holds batches of this job already: "
-                "Spark's checkpoint was lost or another folder was named",
-                hint="call restore_checkpoint(path) of the sink before start()",
-                table=str(self._table),
-            ) from error
+        if self.last is None:
+            self._check_query(found)
+        self.last = self._running()._commit(
+            [self._operation(frame)], offsets_of(found), 0, None, stream=_facts(found)
+        )
 
     def restore_checkpoint(self, path: str) -> int | None:
         """Make a lost checkpoint again, from the ledger; returns the last micro-batch's number.
@@ -92,6 +84,24 @@ class Sink:
         streams.restore_checkpoint(run.spark, path, epoch)
         log.info("checkpoint restored", path=path, micro_batch=epoch.number, batch=entry.batch)
         return epoch.number
+
+    def _check_query(self, epoch: Epoch) -> None:
+        # Some sources number what they have read in the checkpoint only, so the same offsets of
+        # another checkpoint may be other rows: neither skipping nor writing them would be right.
+        last = self._last_intent()
+        if last is None:
+            return
+        before = _epoch(cast("Mapping[str, Json]", last.facts["stream"]))
+        if before.query != epoch.query:
+            raise SourceChanged(
+                f"the query starts anew, but {self._table} holds batches of this job already: "
+                f"Spark's checkpoint was lost or another folder was named (the last was "
+                f"micro-batch {before.number} of query {before.query}, this is "
+                f"{epoch.number} of {epoch.query})",
+                hint="call restore_checkpoint(path) of the sink before start(), or give the new "
+                "query a job name of its own",
+                table=str(self._table),
+            )
 
     def _running(self) -> Run:
         if self._run is None:

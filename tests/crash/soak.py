@@ -165,6 +165,8 @@ class Soak:
 
     def _fate(self, rng: random.Random, work: Work) -> Fate:
         dice, point, moment, own = (rng.random() for _ in range(4))
+        if self.steps == 1 and not self.kills:
+            return Fate(kill_at="gated")  # so that no soak, however short, is without a kill
         if dice >= KILLED_SHARE:
             return Fate()
         alone = own < self.own_jvm_share

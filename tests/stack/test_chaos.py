@@ -29,7 +29,7 @@ from tests.support.work import Work
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-STEPS = 40
+STEPS_MAX, MINUTES_MAX = 40, 5
 SWAP = b"UPDATE iceberg_tables"
 """How the JDBC catalog's compare-and-swap begins."""
 
@@ -145,5 +145,5 @@ def test_random_work_with_kills_on_postgresql_keeps_every_promise(
         seed=int(os.environ.get("TEST_SOAK_SEED", random.SystemRandom().randrange(10**9))),
         own_jvm_share=0.1,
     )
-    ran.run(steps=STEPS)
+    ran.run(steps=STEPS_MAX, minutes=MINUTES_MAX)
     assert ran.kills > 0
