@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import random
 import secrets
+import shutil
 import sys
 import tempfile
 import time
@@ -239,6 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return 1
             finally:
                 spark.stop()
+    shutil.rmtree(root)
     return 0
 
 
