@@ -70,11 +70,10 @@ def swap(
         caller.parts.reach("staged")
         try:
             check_catalog(caller.parts.settings)
-            if publish.publish(stage) is Swap.DONE:
-                caller.parts.reach("published:0")
-                return table.refreshed()
+            done = publish.publish(stage) is Swap.DONE
             table = table.refreshed()
         except SwapUnknown as lost:
+            done = False
             try:
                 table = load(table.jvm, table.catalog, table.name)
             except OdiError as error:
@@ -83,8 +82,10 @@ def swap(
                     f"{opened.batch} on {table.ref.name} may or may not have happened: {lost}",
                     hint=f"odi-audit reconcile --batch {opened.batch} --apply",
                 ) from error
-            if table.property(LAST_OPERATION) == marker:
-                return table
+        # Also after a denial: a connection that repeats a lost request is denied by its own success.
+        if done or table.property(LAST_OPERATION) == marker:
+            caller.parts.reach("published:0")
+            return table
     message = f"{table.ref.name} kept moving; the change was given up"
     caller.parts.ledger.append(records.abandoned(opened, message))
     raise CommitConflict(message, hint="try again when fewer writers are busy on the table")
