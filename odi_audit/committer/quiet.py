@@ -82,7 +82,7 @@ def swap(
                     f"{opened.batch} on {table.ref.name} may or may not have happened: {lost}",
                     hint=f"odi-audit reconcile --batch {opened.batch} --apply",
                 ) from error
-        # Also after a denial: a connection that repeats a lost request is denied by its own success.
+        # Also after a denial: a repeated request is denied by its own, earlier success.
         if done or table.property(LAST_OPERATION) == marker:
             caller.parts.reach("published:0")
             return table
