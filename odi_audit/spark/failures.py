@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from odi_audit.errors import (
@@ -25,7 +24,7 @@ from odi_audit.errors import (
     WriteFailed,
 )
 from odi_audit.redact import redact
-from odi_audit.spark.jvm import causes, first_line
+from odi_audit.spark.jvm import JVM_ERRORS, causes, first_line
 
 _NULL_FIELD = re.compile(r"non-nullable field:\s*(\S+)")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]{3,80})\]")
@@ -39,13 +38,13 @@ def translated(what: str) -> Iterator[None]:
     """Turn what the JVM raises inside into one of our errors; ``what`` says what was tried."""
     try:
         yield
-    except (Py4JJavaError, PySparkException) as error:
+    except (*JVM_ERRORS, PySparkException) as error:
         translated_error = _error(what, error)
         translated_error.record = _record(what, error)
         raise translated_error from error
 
 
-def _record(what: str, error: Py4JJavaError | PySparkException) -> str:
+def _record(what: str, error: Exception) -> str:
     # Spark quotes the value that it could not cast or parse; the ledger keeps the condition only.
     chain = causes(error)
     text = " | ".join(cause.message for cause in chain) or str(error)
@@ -54,7 +53,7 @@ def _record(what: str, error: Py4JJavaError | PySparkException) -> str:
     return f"{what}: {kind}" + ("" if condition is None else f" [{condition[1]}]")
 
 
-def _error(what: str, error: Py4JJavaError | PySparkException) -> OdiError:
+def _error(what: str, error: Exception) -> OdiError:
     text = str(redact(" | ".join(cause.message for cause in causes(error)) or str(error)))
     short = str(redact(first_line(error)))[:MESSAGE_LENGTH_MAX]
     kinds = {cause.kind.rsplit(".", 1)[-1] for cause in causes(error)}

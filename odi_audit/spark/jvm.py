@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from py4j.java_gateway import JavaClass
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -25,6 +25,8 @@ JavaObject: TypeAlias = Any
 """An object that lives in the JVM; Py4J gives it no type."""
 
 NEAR_MATCHES_MAX = 3
+JVM_ERRORS = (Py4JError, CapturedException, ConnectionError)
+"""What a call into the JVM can raise: its exceptions, or that there is no JVM any more."""
 CAUSES_MAX = 20
 """Depth at which a chain of causes is cut: no real one is longer."""
 

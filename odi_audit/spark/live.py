@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql.types import StructType
 
 from odi_audit.canonical import JsonObject
@@ -22,7 +20,7 @@ from odi_audit.errors import CatalogUnavailable
 from odi_audit.ids import BatchId, SnapshotId, TableUuid
 from odi_audit.model.snapshots import SnapshotFacts, snapshot_from_json, snapshot_from_text
 from odi_audit.model.tables import TableName, TableRef
-from odi_audit.spark.jvm import JavaObject, Jvm, first_line
+from odi_audit.spark.jvm import JVM_ERRORS, JavaObject, Jvm, first_line
 
 ROW_LINEAGE_FORMAT = 3
 """The first format version in which every row has an id."""
@@ -157,7 +155,7 @@ def load(jvm: Jvm, catalog: str, name: TableName) -> LiveTable:
 def _answering(name: TableName, catalog: str) -> Iterator[None]:
     try:
         yield
-    except (Py4JJavaError, CapturedException) as error:
+    except JVM_ERRORS as error:
         raise CatalogUnavailable(
             f"table {name} could not be loaded from catalog {catalog}: {first_line(error)}",
             hint="odi-audit doctor",

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from enum import Enum
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors.exceptions.captured import CapturedException
-
+from odi_audit import logs
 from odi_audit.errors import CatalogUnavailable
 from odi_audit.model.snapshots import SnapshotFacts
-from odi_audit.spark.jvm import causes, first_line, raised
+from odi_audit.spark.jvm import JVM_ERRORS, causes, first_line, raised
 from odi_audit.spark.live import LiveTable
 from odi_audit.spark.stage import Stage
+
+log = logs.get_logger(__name__)
 
 _DAY_MS = 86_400_000
 _LOCKED = "[SQLITE_BUSY]"
@@ -47,7 +47,7 @@ def publish(stage: Stage) -> Swap:
     target = stage.target
     try:
         target.operations.commit(target.base, stage.metadata)
-    except (Py4JJavaError, CapturedException) as error:
+    except JVM_ERRORS as error:
         if raised(error, "CommitStateUnknownException"):
             raise SwapUnknown(first_line(error)) from error
         if raised(error, "CommitFailedException"):
@@ -79,7 +79,7 @@ def keep_for_inspection(stage: Stage, branch: str, days: int) -> bool:
     made = builder.setRef(branch, age.maxRefAgeMs(days * _DAY_MS).build()).build()
     try:
         target.operations.commit(target.base, made)
-    except (Py4JJavaError, CapturedException) as error:
+    except JVM_ERRORS as error:
         if raised(error, "CommitFailedException"):
             return False
         raise SwapUnknown(first_line(error)) from error
@@ -90,8 +90,22 @@ def discard(table: LiveTable, snapshot: SnapshotFacts, *, data_too: bool = True)
     """Delete the files of a staged snapshot that will never be published; return how many.
 
     ``data_too=False`` keeps the data files: they were added again under another snapshot. What
-    has been discarded before is left alone.
+    has been discarded before is left alone. Files that cannot be deleted stay where they are, and
+    are said: nothing refers to them, and whatever led here matters more to the caller.
     """
+    try:
+        return _delete(table, snapshot, data_too=data_too)
+    except JVM_ERRORS as error:
+        log.warning(
+            "staged files could not be removed; nothing refers to them",
+            table=str(table.name),
+            snapshot=snapshot.id,
+            cause=first_line(error),
+        )
+        return 0
+
+
+def _delete(table: LiveTable, snapshot: SnapshotFacts, *, data_too: bool) -> int:
     java_snapshot = table.jvm.iceberg.SnapshotParser.fromJson(snapshot.text)
     io = table.java.io()
     if not io.newInputFile(snapshot.manifest_list).exists():

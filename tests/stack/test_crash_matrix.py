@@ -131,6 +131,7 @@ def test_a_batch_whose_jvm_dies_before_it_publishes_lands_once_when_started_agai
     assert child.wait() != 0
     assert child.fired == "gated"
     assert child.receipt is None
+    assert "ODI-C03" in child.said()
     scene.counted(work)
     scene.do_again(work)
     assert scene.problems() == []
