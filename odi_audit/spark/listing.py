@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from odi_audit.model.tables import TableName
+from odi_audit.spark.jvm import Jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,9 +19,7 @@ NAMESPACE_DEPTH_MAX = 16
 
 def tables(spark: SparkSession, catalog: str) -> list[TableName]:
     """Return every table of the catalog as Spark sees it, sorted."""
-    jvm: Any = spark._jvm  # PySpark's only door to Iceberg's own API
-    session: Any = spark._jsparkSession
-    found = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(session, catalog)
+    found: Any = Jvm(spark).catalog(catalog).icebergCatalog()
     return sorted(name for space in found.listNamespaces() for name in _walk(found, space, 1))
 
 

@@ -67,7 +67,7 @@ class PostgresServer:
         """Start the server on its port."""
         options = (
             f"-p {self.port} -c listen_addresses={self.host} "
-            f"-c unix_socket_directories={self.folder} -c max_connections=60 -c fsync=off"
+            f"-c unix_socket_directories={self.folder} -c max_connections=500 -c fsync=off"
         )
         _run(
             self.folder, "pg_ctl", "-D", str(self.folder / "data"), "-l",
