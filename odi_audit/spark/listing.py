@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from odi_audit.model.tables import TableName
-from odi_audit.spark.jvm import Jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,6 +18,8 @@ NAMESPACE_DEPTH_MAX = 16
 
 def tables(spark: SparkSession, catalog: str) -> list[TableName]:
     """Return every table of the catalog as Spark sees it, sorted."""
+    from odi_audit.spark.jvm import Jvm  # which itself lists tables, to name near matches
+
     found: Any = Jvm(spark).catalog(catalog).icebergCatalog()
     return sorted(name for space in found.listNamespaces() for name in _walk(found, space, 1))
 
