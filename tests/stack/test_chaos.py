@@ -29,7 +29,7 @@ from tests.support.work import Work
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-STEPS_MAX, MINUTES_MAX = 40, 5
+STEPS_MAX, MINUTES_MAX = 24, 3
 SWAP = b"UPDATE iceberg_tables"
 """How the JDBC catalog's compare-and-swap begins."""
 
