@@ -17,7 +17,6 @@ from odi_audit.ids import JobName, RunId, SnapshotId, batch_id
 from odi_audit.model.entries import Entry
 from odi_audit.model.offsets import table_state
 from odi_audit.model.receipts import Landing, Receipt
-from odi_audit.model.stamps import Stamps
 from odi_audit.model.tables import TableName, TableRef
 from odi_audit.spark import publish
 from odi_audit.spark.jvm import Jvm
@@ -58,7 +57,7 @@ def swap(
     marker = marker_of(opened)
     for _ in range(caller.parts.settings.limits.stage_attempts_max):
         try:
-            stage = Stage(table, _no_stamps(opened))
+            stage = Stage(table)
             change(stage)
             stage.set_properties({LAST_OPERATION: marker})
         except TableMoved:
@@ -127,22 +126,6 @@ def intend(
 def marker_of(opened: Entry) -> str:
     """Return what the table property says once the operation has happened."""
     return f"{opened.batch}/{opened.index}"
-
-
-def _no_stamps(opened: Entry) -> Stamps:
-    # These operations make no snapshot, so their stamps are never used.
-    assert opened.job is not None and opened.run is not None and opened.batch is not None
-    return Stamps(
-        job=opened.job,
-        run=opened.run,
-        batch=opened.batch,
-        operation="",
-        source="",
-        offsets=None,
-        intent=opened.index,
-        principal="",
-        code="",
-    )
 
 
 def landing(table: LiveTable, operation: str, snapshot: SnapshotId | None) -> Landing:

@@ -18,9 +18,6 @@ from odi_audit.model.stamps import Stamps, missing
 from odi_audit.spark.jvm import JavaObject
 from odi_audit.spark.live import LiveTable
 
-REWRITE_ALL = "rewrite-all"
-"""Iceberg's option that compacts every file, not only the small ones."""
-
 
 class TableMoved(Exception):
     """The table is no longer in the state that a change was to be staged on."""
@@ -37,12 +34,14 @@ class Merge:
 class Stage:
     """One change to one table, held in memory until it is published or dropped.
 
+    A change that makes no snapshot (schema, properties, rollback) needs no stamps.
+
     Raises:
         TableMoved: the table has moved since ``target`` was loaded: what was checked there must
             be checked again on the new state.
     """
 
-    def __init__(self, target: LiveTable, stamps: Stamps) -> None:
+    def __init__(self, target: LiveTable, stamps: Stamps | None = None) -> None:
         self.target = target
         self._jvm = target.jvm
         self._stamps = stamps
@@ -118,7 +117,7 @@ class Stage:
         """Rewrite small files into large ones; rows keep their ids."""
         actions = self._jvm.iceberg.spark.actions.SparkActions.get(self._jvm.session)
         action = actions.rewriteDataFiles(self._table)
-        for key, value in self._stamps.to_summary().items():
+        for key, value in self._summary().items():
             action = action.snapshotProperty(key, value)
         for key, value in options.items():
             action = action.option(key, value)
@@ -209,6 +208,7 @@ class Stage:
         )
 
     def _summary(self) -> dict[str, str]:
+        assert self._stamps is not None, "a snapshot is never made without stamps"
         return self._stamps.to_summary()
 
     def _committed(self, operation: JavaObject) -> None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odi_audit.errors import CommitConflict, OutcomeUnknown
-from odi_audit.ids import BatchId, JobName, RunId
 from odi_audit.model import tables
-from odi_audit.model.stamps import Stamps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +40,7 @@ def write_head(
     jvm = Jvm(spark())
     for _ in range(ATTEMPTS_MAX):
         try:
-            stage = Stage(load(jvm, settings.catalog.name, name), _UNUSED)
+            stage = Stage(load(jvm, settings.catalog.name, name))
             stage.set_properties({HEAD_PROPERTY: checkpoint})
             if publish.publish(stage) is publish.Swap.DONE:
                 return HEAD_PROPERTY
@@ -54,17 +52,3 @@ def write_head(
                 hint=f"odi-audit ledger seal --table {name}",
             ) from lost
     raise CommitConflict(f"{name} kept moving; the head was not written to it")
-
-
-_UNUSED = Stamps(
-    job=JobName(""),
-    run=RunId(""),
-    batch=BatchId(""),
-    operation="",
-    source="",
-    offsets=None,
-    intent=0,
-    principal="",
-    code="",
-)
-"""A property makes no snapshot, so no stamp is ever written from this."""
