@@ -9,22 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from odi_audit import logs
 from odi_audit.canonical import JsonObject
-from odi_audit.committer import reconcile, road, structure
-from odi_audit.committer.operations import (
-    NO_CONTRACT,
-    Append,
-    Compact,
-    Delete,
-    Operation,
-    Overwrite,
-    OverwritePartitions,
-    Update,
-    Upsert,
-)
+from odi_audit.committer import reconcile, structure
+from odi_audit.committer.batch import BatchBuilder, How, names
+from odi_audit.committer.operations import NO_CONTRACT
 from odi_audit.committer.parts import Parts, check_catalog
 from odi_audit.committer.quiet import Caller
 from odi_audit.errors import UsageError
@@ -73,21 +64,18 @@ class Run:
         """The Spark session of this run."""
         return self.parts.spark()
 
-    # -- batches over one table --------------------------------------------------------------
+    # -- batches over one table: a batch of one operation -----------------------------------------
 
     def append(
         self,
         frame: DataFrame,
         table: str,
         *,
-        offsets: Offsets | None = None,
         contract: Contract = NO_CONTRACT,
-        generation: int = 0,
-        accept_gap: str | None = None,
+        **how: Unpack[How],
     ) -> Receipt:
         """Add rows to a table, once."""
-        operation = Append(table=parse(table), frame=frame, contract=contract)
-        return self._commit([operation], offsets, generation, accept_gap)
+        return self.batch(**how).append(frame, table, contract=contract).commit()
 
     def upsert(
         self,
@@ -97,10 +85,8 @@ class Run:
         key: Sequence[str],
         order_by: Sequence[str] = (),
         delete_when: str | None = None,
-        offsets: Offsets | None = None,
         contract: Contract = NO_CONTRACT,
-        generation: int = 0,
-        accept_gap: str | None = None,
+        **how: Unpack[How],
     ) -> Receipt:
         """Insert or update rows by key; of several rows with one key the newest wins.
 
@@ -108,29 +94,22 @@ class Run:
         on the batch's rows, such as ``op = 'd'``. Columns that only these two use need not be in
         the table.
         """
-        operation = Upsert(
-            table=parse(table),
-            frame=frame,
-            key=_names(key),
-            order_by=_names(order_by),
-            delete_when=delete_when,
-            contract=contract,
+        batch = self.batch(**how)
+        batch.upsert(
+            frame, table, key=key, order_by=order_by, delete_when=delete_when, contract=contract
         )
-        return self._commit([operation], offsets, generation, accept_gap)
+        return batch.commit()
 
     def overwrite_partitions(
         self,
         frame: DataFrame,
         table: str,
         *,
-        offsets: Offsets | None = None,
         contract: Contract = NO_CONTRACT,
-        generation: int = 0,
-        accept_gap: str | None = None,
+        **how: Unpack[How],
     ) -> Receipt:
         """Replace the partitions that the rows fall into."""
-        operation = OverwritePartitions(table=parse(table), frame=frame, contract=contract)
-        return self._commit([operation], offsets, generation, accept_gap)
+        return self.batch(**how).overwrite_partitions(frame, table, contract=contract).commit()
 
     def overwrite(
         self,
@@ -138,25 +117,21 @@ class Run:
         table: str,
         *,
         where: str,
-        offsets: Offsets | None = None,
         contract: Contract = NO_CONTRACT,
-        generation: int = 0,
-        accept_gap: str | None = None,
+        **how: Unpack[How],
     ) -> Receipt:
         """Replace the rows that match ``where``."""
-        operation = Overwrite(table=parse(table), frame=frame, where=where, contract=contract)
-        return self._commit([operation], offsets, generation, accept_gap)
+        return self.batch(**how).overwrite(frame, table, where=where, contract=contract).commit()
 
     def update(
-        self, table: str, *, where: str, set: Mapping[str, str], offsets: Offsets | None = None
+        self, table: str, *, where: str, set: Mapping[str, str], **how: Unpack[How]
     ) -> Receipt:
         """Set columns to SQL expressions in the rows that match."""
-        operation = Update(table=parse(table), where=where, assignments=dict(set))
-        return self._commit([operation], offsets, 0, None)
+        return self.batch(**how).update(table, where=where, set=set).commit()
 
-    def delete(self, table: str, *, where: str, offsets: Offsets | None = None) -> Receipt:
+    def delete(self, table: str, *, where: str, **how: Unpack[How]) -> Receipt:
         """Delete the rows that match."""
-        return self._commit([Delete(table=parse(table), where=where)], offsets, 0, None)
+        return self.batch(**how).delete(table, where=where).commit()
 
     def compact(
         self,
@@ -164,11 +139,10 @@ class Run:
         *,
         where: str | None = None,
         options: Mapping[str, str] | None = None,
-        offsets: Offsets | None = None,
+        **how: Unpack[How],
     ) -> Receipt:
         """Rewrite small files into large ones; no row changes, and every row keeps its id."""
-        operation = Compact(table=parse(table), where=where, options=dict(options or {}))
-        return self._commit([operation], offsets, 0, None)
+        return self.batch(**how).compact(table, where=where, options=options).commit()
 
     def batch(
         self,
@@ -176,9 +150,13 @@ class Run:
         offsets: Offsets | None = None,
         generation: int = 0,
         accept_gap: str | None = None,
+        stream: JsonObject | None = None,
     ) -> BatchBuilder:
-        """Collect operations on several tables into one batch; it is committed at the end."""
-        return BatchBuilder(self, offsets, generation, accept_gap)
+        """Collect operations on several tables into one batch; it is committed at the end.
+
+        ``stream`` is what a streaming sink needs to make its checkpoint again.
+        """
+        return BatchBuilder(self._caller(), offsets, generation, accept_gap, stream)
 
     # -- what makes no snapshot ------------------------------------------------------------------
 
@@ -196,7 +174,7 @@ class Run:
             self._caller(),
             parse(table),
             schema,
-            partitioned_by=_names(partitioned_by),
+            partitioned_by=names(partitioned_by),
             properties=properties or {},
             if_not_exists=if_not_exists,
         )
@@ -214,7 +192,7 @@ class Run:
         steps = [("add", column, kind) for column, kind in (add or {}).items()]
         steps += [("widen", column, kind) for column, kind in (widen or {}).items()]
         steps += [("rename", column, name) for column, name in (rename or {}).items()]
-        steps += [("drop", column, "") for column in _names(drop)]
+        steps += [("drop", column, "") for column in names(drop)]
         return structure.evolve_schema(self._caller(), parse(table), steps)
 
     def expire(
@@ -247,110 +225,3 @@ class Run:
 
     def _caller(self) -> Caller:
         return Caller(parts=self.parts, job=self.job, parent_run=self.run_id)
-
-    def _commit(
-        self,
-        operations: Sequence[Operation],
-        offsets: Offsets | None,
-        generation: int,
-        accept_gap: str | None,
-        stream: JsonObject | None = None,
-    ) -> Receipt:
-        batch = road.Batch(
-            job=self.job,
-            parent_run=self.run_id,
-            operations=tuple(operations),
-            offsets=offsets,
-            generation=generation,
-            accept_gap=accept_gap,
-            stream=stream,
-        )
-        return road.commit(self.parts, batch)
-
-
-class BatchBuilder:
-    """One batch over many tables: staged in all of them, then published in the order given."""
-
-    def __init__(
-        self, run: Run, offsets: Offsets | None, generation: int, accept_gap: str | None
-    ) -> None:
-        self._run = run
-        self._offsets = offsets
-        self._generation = generation
-        self._accept_gap = accept_gap
-        self._operations: list[Operation] = []
-        self.receipt: Receipt | None = None
-
-    def __enter__(self) -> BatchBuilder:
-        """Start collecting."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Commit what was collected, unless the block raised."""
-        if error is None:
-            self.receipt = self._run._commit(
-                self._operations, self._offsets, self._generation, self._accept_gap
-            )
-
-    def append(
-        self, frame: DataFrame, table: str, *, contract: Contract = NO_CONTRACT
-    ) -> BatchBuilder:
-        """Add rows to a table."""
-        return self._add(Append(table=parse(table), frame=frame, contract=contract))
-
-    def upsert(
-        self,
-        frame: DataFrame,
-        table: str,
-        *,
-        key: Sequence[str],
-        order_by: Sequence[str] = (),
-        delete_when: str | None = None,
-        contract: Contract = NO_CONTRACT,
-    ) -> BatchBuilder:
-        """Insert or update rows by key."""
-        return self._add(
-            Upsert(
-                table=parse(table),
-                frame=frame,
-                key=_names(key),
-                order_by=_names(order_by),
-                delete_when=delete_when,
-                contract=contract,
-            )
-        )
-
-    def overwrite_partitions(
-        self, frame: DataFrame, table: str, *, contract: Contract = NO_CONTRACT
-    ) -> BatchBuilder:
-        """Replace the partitions that the rows fall into."""
-        return self._add(OverwritePartitions(table=parse(table), frame=frame, contract=contract))
-
-    def overwrite(
-        self, frame: DataFrame, table: str, *, where: str, contract: Contract = NO_CONTRACT
-    ) -> BatchBuilder:
-        """Replace the rows that match."""
-        return self._add(Overwrite(table=parse(table), frame=frame, where=where, contract=contract))
-
-    def update(self, table: str, *, where: str, set: Mapping[str, str]) -> BatchBuilder:
-        """Set columns in the rows that match."""
-        return self._add(Update(table=parse(table), where=where, assignments=dict(set)))
-
-    def delete(self, table: str, *, where: str) -> BatchBuilder:
-        """Delete the rows that match."""
-        return self._add(Delete(table=parse(table), where=where))
-
-    def _add(self, operation: Operation) -> BatchBuilder:
-        self._operations.append(operation)
-        return self
-
-
-def _names(names: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(names, str):
-        return (names,)
-    return tuple(names)

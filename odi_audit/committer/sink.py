@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from odi_audit import logs
 from odi_audit.canonical import Json, JsonObject
-from odi_audit.committer.operations import NO_CONTRACT, Append, Operation, Upsert
+from odi_audit.committer.operations import NO_CONTRACT
 from odi_audit.committer.run import Run
 from odi_audit.errors import SourceChanged
 from odi_audit.ledger.port import EntryFilter
@@ -44,6 +44,7 @@ class Sink:
         contract: Contract = NO_CONTRACT,
     ) -> None:
         self._start = start
+        self._given = table
         self._table = parse(table)
         self._key = tuple(key)
         self._order_by = tuple(order_by)
@@ -61,9 +62,19 @@ class Sink:
         found = streams.epoch_of(frame, epoch)
         if self.last is None:
             self._check_query(found)
-        self.last = self._running()._commit(
-            [self._operation(frame)], offsets_of(found), 0, None, stream=_facts(found)
-        )
+        batch = self._running().batch(offsets=offsets_of(found), stream=_facts(found))
+        if self._key:
+            batch.upsert(
+                frame,
+                self._given,
+                key=self._key,
+                order_by=self._order_by,
+                delete_when=self._delete_when,
+                contract=self._contract,
+            )
+        else:
+            batch.append(frame, self._given, contract=self._contract)
+        self.last = batch.commit()
 
     def restore_checkpoint(self, path: str) -> int | None:
         """Make a lost checkpoint again, from the ledger; returns the last micro-batch's number.
@@ -107,18 +118,6 @@ class Sink:
         if self._run is None:
             self._run = self._start().__enter__()
         return self._run
-
-    def _operation(self, frame: DataFrame) -> Operation:
-        if not self._key:
-            return Append(table=self._table, frame=frame, contract=self._contract)
-        return Upsert(
-            table=self._table,
-            frame=frame,
-            key=self._key,
-            order_by=self._order_by,
-            delete_when=self._delete_when,
-            contract=self._contract,
-        )
 
     def _last_intent(self) -> Entry | None:
         run = self._running()

@@ -1,14 +1,18 @@
 """What the ledger asks of a database: rows, one exclusive write at a time, and liveness.
 
-Owns the small interface between the shared store and the two engines. SQL is written once, with
+Owns the small interface between the shared store and the two engines, and the errors that both
+have. SQL is written once, with
 ``?`` for parameters. Must never let a driver's error through: engines turn each into one of ours.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
+
+from odi_audit.errors import LedgerLocked, LedgerReadOnly, LedgerUnavailable
 
 SqlValue: TypeAlias = str | int | bytes | None
 Row: TypeAlias = tuple[SqlValue, ...]
@@ -19,6 +23,34 @@ def octets(value: SqlValue | float) -> bytes:
     if isinstance(value, bytes):
         return value
     return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else b""
+
+
+def not_for_writing(shown: str) -> LedgerReadOnly:
+    """Return the error of a write on a ledger that was opened for reading."""
+    return LedgerReadOnly(
+        f"ledger {shown} was opened for reading only; nothing was recorded",
+        hint="open the workspace without read_only, as a run does",
+    )
+
+
+def held_too_long(shown: str, why: str) -> LedgerLocked:
+    """Return the error of a writer that waited in vain for its turn."""
+    return LedgerLocked(
+        f"ledger {shown} is held by another process for longer than we wait: {why}",
+        hint="see who writes: odi-audit ledger status; then try again",
+    )
+
+
+def check_process(shown: str, opened_in: int) -> None:
+    """Refuse a connection that a fork has copied: two processes would share it.
+
+    Raises:
+        LedgerUnavailable: this is not the process that opened it.
+    """
+    if os.getpid() != opened_in:
+        raise LedgerUnavailable(
+            f"ledger {shown} was opened before a fork: open it again in the new process"
+        )
 
 
 class AlreadyThere(Exception):

@@ -26,7 +26,15 @@ from odi_audit.errors import (
     LedgerUnavailable,
     OdiError,
 )
-from odi_audit.ledger.database import AlreadyThere, Row, Session, SqlValue
+from odi_audit.ledger.database import (
+    AlreadyThere,
+    Row,
+    Session,
+    SqlValue,
+    check_process,
+    held_too_long,
+    not_for_writing,
+)
 
 SCHEMA: Final = "odi_ledger"
 CONNECT_TIMEOUT_S: Final = 10
@@ -148,7 +156,7 @@ class PostgresDatabase:
     def writing(self) -> Iterator[Session]:
         """Open a transaction that no other writer can overlap; commit at the end, durably."""
         if self.read_only:
-            raise LedgerReadOnly(f"ledger {self.shown} was opened for reading only")
+            raise not_for_writing(self.shown)
         with self._lock:
             self._keep_holds()
             with self._transaction("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"):
@@ -260,10 +268,7 @@ class PostgresDatabase:
     @contextmanager
     def _ours(self) -> Iterator[None]:
         """Turn PostgreSQL's errors into ours."""
-        if os.getpid() != self._pid:
-            raise LedgerUnavailable(
-                f"ledger {self.shown} was opened before a fork: open it again in the new process"
-            )
+        check_process(self.shown, self._pid)
         try:
             yield
         except psycopg.Error as problem:
@@ -288,10 +293,7 @@ def meaning(problem: psycopg.Error, shown: str) -> OdiError | AlreadyThere:
         case errors.UniqueViolation():
             return AlreadyThere(why)
         case errors.LockNotAvailable() | errors.DeadlockDetected():
-            return LedgerLocked(
-                f"{where} is held by another process for longer than we wait: {why}",
-                hint="see who writes: odi-audit ledger status; then try again",
-            )
+            return held_too_long(shown, why)
         case errors.InsufficientPrivilege() | errors.ReadOnlySqlTransaction():
             return LedgerReadOnly(
                 f"{where}: this user may not do that: {why}",

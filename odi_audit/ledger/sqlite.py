@@ -16,13 +16,20 @@ from typing import Final
 
 from odi_audit.errors import (
     LedgerBroken,
-    LedgerLocked,
     LedgerMissing,
     LedgerReadOnly,
     LedgerUnavailable,
     OdiError,
 )
-from odi_audit.ledger.database import AlreadyThere, Row, Session, SqlValue
+from odi_audit.ledger.database import (
+    AlreadyThere,
+    Row,
+    Session,
+    SqlValue,
+    check_process,
+    held_too_long,
+    not_for_writing,
+)
 from odi_audit.ledger.liveness import FileHolds
 
 CACHE_KIB = 16 * 1024
@@ -108,7 +115,7 @@ class SqliteDatabase:
     def writing(self) -> Iterator[Session]:
         """Open a transaction that no other writer can overlap; commit at the end, durably."""
         if self.read_only:
-            raise LedgerReadOnly(f"ledger {self.shown} was opened for reading only")
+            raise not_for_writing(self.shown)
         with self._lock:
             self._check_same_file()
             self.run("BEGIN IMMEDIATE")
@@ -137,7 +144,7 @@ class SqliteDatabase:
     def hold(self, owner: str) -> None:
         """Show that ``owner`` is alive until closed or dead."""
         if self.read_only:
-            raise LedgerReadOnly(f"ledger {self.shown} was opened for reading only")
+            raise not_for_writing(self.shown)
         self._holds.hold(owner)
 
     def is_alive(self, owner: str) -> bool:
@@ -155,10 +162,7 @@ class SqliteDatabase:
     @contextmanager
     def _ours(self) -> Iterator[None]:
         """Turn SQLite's errors into ours."""
-        if os.getpid() != self._pid:
-            raise LedgerUnavailable(
-                f"ledger {self.shown} was opened before a fork: open it again in the new process"
-            )
+        check_process(self.shown, self._pid)
         try:
             yield
         except sqlite3.Error as problem:
@@ -171,10 +175,7 @@ class SqliteDatabase:
         code = None if extended is None else extended & 0xFF
         where, why = f"ledger {self.shown}", str(problem)
         if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-            return LedgerLocked(
-                f"{where} is held by another process for longer than we wait: {why}",
-                hint="see who writes: odi-audit ledger status; then try again",
-            )
+            return held_too_long(self.shown, why)
         if code == sqlite3.SQLITE_READONLY:
             return LedgerReadOnly(f"{where} cannot be written: {why}", hint=f"ls -l {self.shown}")
         if code == sqlite3.SQLITE_FULL:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as sf
 
 import odi_audit as odi
 from odi_audit.cli.app import run as command
@@ -46,7 +47,7 @@ from tests.support.independent import Eyes, on_disk
 from tests.support.story import COLUMNS, TABLE, Teller, at
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ODD = 'Größe.`It\'s a "Täble" of O``Hara`'
 QUICK = {"catalog.properties": json.dumps({"jdbc.busy_timeout": "100"})}
@@ -345,35 +346,62 @@ def test_a_catalog_gone_in_the_middle_is_no_place_to_publish(
     assert len(eyes.rows(TABLE)) == 2
 
 
+class Disk:
+    """A disk of one megabyte in the place of a table's data folder, which a test can fill.
+
+    Mounting needs root. Elsewhere the write fails with the words that the operating system has
+    for it, so that what follows from them is tested on every machine.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._filling = folder / "filling"
+        size = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+        may = os.geteuid() == 0
+        self.real = may and subprocess.run(size, capture_output=True, check=False).returncode == 0
+
+    def fill(self) -> None:
+        if self.real:
+            self._filling.write_bytes(b"x" * 900_000)
+
+    def free(self) -> None:
+        if self.real:
+            self._filling.unlink()
+
+    def unwritable(self, frame: DataFrame) -> DataFrame:
+        """Return rows that the disk has no room for."""
+        if self.real:
+            return frame
+        told = "java.io.IOException: No space left on device"
+        return frame.withColumn("region", sf.when(sf.col("id") >= 0, sf.raise_error(sf.lit(told))))
+
+
 @pytest.fixture
-def small_disk(lake: Workspace) -> Iterator[Path]:
-    """A disk of one megabyte in the place of the table's data folder."""
+def small_disk(lake: Workspace) -> Iterator[Disk]:
     folder = Path(lake.settings.catalog.warehouse or "") / "sales" / "orders" / "data"
     folder.mkdir(parents=True)
-    size = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(size, capture_output=True, check=False).returncode:
-        pytest.skip("only root can mount a small disk")
-    yield folder
-    # Spark may still hold a file of it open: the mount goes away when that is closed.
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    disk = Disk(folder)
+    yield disk
+    if disk.real:
+        # Spark may still hold a file of it open: the mount goes away when that is closed.
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def test_a_full_disk_leaves_main_as_it_was_and_the_batch_lands_when_there_is_room(
-    lake: Workspace, run: Run, teller: Teller, small_disk: Path
+    lake: Workspace, run: Run, teller: Teller, small_disk: Disk
 ) -> None:
     eyes = Eyes.on(lake.root)
     run.append(teller.frame(0, 2), TABLE, offsets=at(0, 2))
-    filling = small_disk / "filling"
-    filling.write_bytes(b"x" * 900_000)
+    small_disk.fill()
     many = teller.spark.range(2, 60_000, 1, 1).selectExpr(
         "id", "cast(rand(7) AS string) AS region", "CAST(id AS int) AS amount"
     )
-    told = fails(StorageError, Exit.CONFIG, lambda: run.append(many, TABLE, offsets=at(2, 60_000)))
+    much = small_disk.unwritable(many)
+    told = fails(StorageError, Exit.CONFIG, lambda: run.append(much, TABLE, offsets=at(2, 60_000)))
     assert "disk is full" in told.message
     assert told.retry == "safe"
     assert len(eyes.history(TABLE)) == 1
     assert lake.ledger().open_intents() == []
-    filling.unlink()
+    small_disk.free()
     few = many.limit(10)
     assert run.append(few, TABLE, offsets=at(2, 60_000)).fresh
     assert len(eyes.rows(TABLE)) == 12

@@ -13,7 +13,8 @@ import pytest
 import odi_audit
 from jobs.files import _parser
 from odi_audit.cli.app import COMMANDS, load_command
-from odi_audit.committer.run import BatchBuilder, Run
+from odi_audit.committer.batch import BatchBuilder
+from odi_audit.committer.run import Run
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
