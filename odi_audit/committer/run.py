@@ -41,12 +41,18 @@ class Run:
         self.parts = parts
         self.job = job
         self.run_id = run_id
+        self._entered = False
 
     def __enter__(self) -> Run:
         """Settle what an earlier, dead run left open; then start."""
         check_catalog(self.parts.settings)
         self.parts.ledger.hold(self.parts.owner)
-        reconcile.settle_dead(self.parts)
+        try:
+            reconcile.settle_dead(self.parts)
+        except BaseException:
+            self.parts.ledger.release(self.parts.owner)
+            raise
+        self._entered = True
         return self
 
     def __exit__(
@@ -55,7 +61,9 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the run; every batch is settled or left to reconcile already."""
+        """End the run: what it could not settle, the next run of anybody may."""
+        self._entered = False
+        self.parts.ledger.release(self.parts.owner)
         if error is not None:
             log.warning("run ended with an error", job=self.job, error=type(error).__name__)
 
@@ -224,4 +232,10 @@ class Run:
     # -- helpers -----------------------------------------------------------------------------------
 
     def _caller(self) -> Caller:
+        if not self._entered:
+            # Nobody would know that this run lives: another could settle what it is doing.
+            raise UsageError(
+                f"run {self.run_id} of {self.job} has not started, or has ended",
+                hint=f'write inside its block: with odi.run("{self.job}") as run: …',
+            )
         return Caller(parts=self.parts, job=self.job, parent_run=self.run_id)

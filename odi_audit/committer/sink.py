@@ -56,7 +56,11 @@ class Sink:
     def __call__(self, frame: DataFrame, epoch: int) -> None:
         """Commit one micro-batch, once."""
         with streams.told_briefly():
-            self._commit(frame, epoch)
+            try:
+                self._commit(frame, epoch)
+            except BaseException as error:
+                self._end(error)
+                raise
 
     def _commit(self, frame: DataFrame, epoch: int) -> None:
         found = streams.epoch_of(frame, epoch)
@@ -113,6 +117,12 @@ class Sink:
                 "query a job name of its own",
                 table=str(self._table),
             )
+
+    def _end(self, error: BaseException) -> None:
+        """End the run with the query: what it left open may then be settled by the next one."""
+        run, self._run = self._run, None
+        if run is not None:
+            run.__exit__(type(error), error, error.__traceback__)
 
     def _running(self) -> Run:
         if self._run is None:

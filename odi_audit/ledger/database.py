@@ -104,7 +104,11 @@ class Database(Session, Protocol):
         ...
 
     def hold(self, owner: str) -> None:
-        """Show that ``owner`` is alive until closed or dead."""
+        """Show that ``owner`` is alive until released, closed or dead."""
+        ...
+
+    def release(self, owner: str) -> None:
+        """Say that ``owner`` has ended; nothing happens if it is not held here."""
         ...
 
     def is_alive(self, owner: str) -> bool:

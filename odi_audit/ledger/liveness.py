@@ -74,12 +74,17 @@ class FileHolds:
         finally:
             os.close(handle)
 
-    def close(self) -> None:
-        """Let go of every owner, and take its file away."""
-        for owner, handle in self._held.items():
+    def release(self, owner: str) -> None:
+        """Let go of an owner, and take its file away."""
+        handle = self._held.pop(owner, None)
+        if handle is not None:
             self._path(owner).unlink(missing_ok=True)
             os.close(handle)
-        self._held.clear()
+
+    def close(self) -> None:
+        """Let go of every owner."""
+        for owner in list(self._held):
+            self.release(owner)
 
     def forget(self) -> None:
         """Drop the locks that a fork copied: they are the parent's, and must die with it."""

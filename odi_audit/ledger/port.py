@@ -160,7 +160,11 @@ class Ledger(Protocol):
         ...
 
     def hold(self, owner: str) -> None:
-        """Show, until this ledger is closed or this process dies, that ``owner`` is alive."""
+        """Show that ``owner`` is alive, until released or closed, or until this process dies."""
+        ...
+
+    def release(self, owner: str) -> None:
+        """Say that ``owner`` has ended; nothing happens if it is not held here."""
         ...
 
     def is_alive(self, owner: str) -> bool:

@@ -207,6 +207,19 @@ class PostgresDatabase:
             self._take(self._holder, owner)
             self._held.append(owner)
 
+    def release(self, owner: str) -> None:
+        """Say that ``owner`` has ended; nothing happens if it is not held here."""
+        with self._lock, self._ours():
+            if owner not in self._held:
+                return
+            self._held.remove(owner)
+            try:
+                cast("psycopg.Connection[Any]", self._holder).execute(
+                    "SELECT pg_advisory_unlock(%s)", (_owner_key(owner),)
+                )
+            except psycopg.OperationalError:
+                return  # The session is gone, and its locks with it.
+
     def _take(self, holder: psycopg.Connection[Any], owner: str) -> None:
         row = holder.execute("SELECT pg_try_advisory_lock(%s)", (_owner_key(owner),)).fetchone()
         if row is None or row[0] is not True:

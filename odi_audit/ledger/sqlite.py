@@ -142,10 +142,14 @@ class SqliteDatabase:
     # -- liveness and end -------------------------------------------------------------------------
 
     def hold(self, owner: str) -> None:
-        """Show that ``owner`` is alive until closed or dead."""
+        """Show that ``owner`` is alive until released, closed or dead."""
         if self.read_only:
             raise not_for_writing(self.shown)
         self._holds.hold(owner)
+
+    def release(self, owner: str) -> None:
+        """Say that ``owner`` has ended; nothing happens if it is not held here."""
+        self._holds.release(owner)
 
     def is_alive(self, owner: str) -> bool:
         """Say whether somebody holds ``owner``."""

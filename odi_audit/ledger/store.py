@@ -227,8 +227,12 @@ class SqlLedger:
     # -- liveness ---------------------------------------------------------------------------------
 
     def hold(self, owner: str) -> None:
-        """Show, until closed or dead, that ``owner`` is alive."""
+        """Show that ``owner`` is alive until released, closed or dead."""
         self.database.hold(owner)
+
+    def release(self, owner: str) -> None:
+        """Say that ``owner`` has ended; nothing happens if it is not held here."""
+        self.database.release(owner)
 
     def is_alive(self, owner: str) -> bool:
         """Say whether the process that holds ``owner`` still lives."""

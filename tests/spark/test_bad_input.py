@@ -38,6 +38,7 @@ from odi_audit.errors import (
 )
 from odi_audit.ids import new_run_id
 from odi_audit.model.entries import Kind
+from odi_audit.model.receipts import Receipt
 from odi_audit.model.tables import parse
 from odi_audit.query.verify import verify
 from odi_audit.spark.session import session_in
@@ -188,24 +189,24 @@ def test_no_ledger_no_write(lake: Workspace, run: Run, teller: Teller) -> None:
     run.append(teller.frame(0, 1), TABLE, offsets=at(0, 1))
     before, written = eyes.head(TABLE), on_disk(lake.root)
 
-    def commit(with_run: Run | None = None) -> Callable[[], object]:
-        return lambda: (with_run or run).append(teller.frame(1, 2), TABLE, offsets=at(1, 2))
+    def commit() -> Receipt:
+        return run.append(teller.frame(1, 2), TABLE, offsets=at(1, 2))
 
     def reopened() -> object:
         with Workspace.find(lake.root) as fresh:
             return odi.run("sales/orders", lake=fresh, spark=teller.spark)
 
     reader = dataclasses.replace(run.parts, ledger=lake.ledger(read_only=True))
-    fails(LedgerReadOnly, Exit.CONFIG, commit(Run(reader, run.job, new_run_id())))
+    fails(LedgerReadOnly, Exit.CONFIG, Run(reader, run.job, new_run_id()).__enter__)
 
     path = lake.root / "ledger.db"
     path.rename(lake.root / "away.db")
-    fails(LedgerMissing, Exit.CONFIG, commit())
+    fails(LedgerMissing, Exit.CONFIG, commit)
     fails(LedgerMissing, Exit.CONFIG, reopened)
     (lake.root / "away.db").rename(path)
     assert eyes.head(TABLE) == before
     assert on_disk(lake.root) == written
-    commit()()
+    assert commit().fresh
     lake.close()
 
     place.attack("INSERT INTO migrations VALUES (99, 'from the future', 'x')")
@@ -229,7 +230,7 @@ def test_a_locked_ledger_stops_a_batch_before_and_is_settled_after_its_publish(
     eyes = Eyes.on(lake.root)
     quick = relimited(ledger__busy_timeout_s="0.2")
     with locked(lake.root / "ledger.db"):
-        impatient = odi.run("sales/orders", lake=quick)
+        impatient = odi.run("sales/orders", lake=quick).__enter__()
         told = fails(
             LedgerLocked,
             Exit.CONFIG,
@@ -344,6 +345,17 @@ def test_a_catalog_gone_in_the_middle_is_no_place_to_publish(
     with odi.run("sales/orders", lake=lake) as again:
         assert again.append(teller.frame(0, 2), TABLE, offsets=at(0, 2)).fresh
     assert len(eyes.rows(TABLE)) == 2
+
+
+def test_a_run_writes_inside_its_block_only(lake: Workspace, run: Run, teller: Teller) -> None:
+    other = odi.run("sales/other", lake=lake)
+    fails(UsageError, Exit.USAGE, lambda: other.append(teller.frame(0, 2), TABLE, offsets=at(0, 2)))
+    with other:
+        assert other.append(teller.frame(0, 2), TABLE, offsets=at(0, 2)).fresh
+        owner = other.parts.owner
+        assert lake.ledger().is_alive(owner)
+    assert not lake.ledger().is_alive(owner), "what an ended run left open, the next may settle"
+    fails(UsageError, Exit.USAGE, lambda: other.delete(TABLE, where="id = 1"))
 
 
 class Disk:

@@ -532,8 +532,14 @@ class LedgerContract:
         assert not other.is_alive("host/2")
         with pytest.raises(LedgerLocked):
             other.hold("host/1/é")
-        ledger.close()
+        ledger.hold("host/3")
+        ledger.release("host/1/é")
+        ledger.release("host/1/é")
         assert not other.is_alive("host/1/é")
+        other.hold("host/1/é")
+        assert other.is_alive("host/3")
+        ledger.close()
+        assert not other.is_alive("host/3")
         other.close()
 
     def test_an_owner_that_was_killed_is_dead(self, ledger: SqlLedger, place: Place) -> None:
