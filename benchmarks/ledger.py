@@ -121,7 +121,8 @@ def fill(ledger: SqlLedger, size: int) -> float:
         group = min(GROUP, size - at + (size - at) % 2)
         ledger.append(*[next(drafts) for _ in range(group)])
         at += group
-        sys.stderr.write(f"\rfilling: {at} of {size} ")
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\rfilling: {at} of {size} ")
     sys.stderr.write("\n")
     return (at - first) / (time.perf_counter() - start)
 

@@ -18,6 +18,7 @@ from odi_audit import logs
 from odi_audit.committer import continuity, records
 from odi_audit.committer.operations import Append, Operation
 from odi_audit.committer.parts import Parts, check_catalog
+from odi_audit.committer.rewrites import rewrote
 from odi_audit.committer.staging import Staged, check_shape, restage_append, restage_same
 from odi_audit.errors import (
     CatalogUnavailable,
@@ -32,7 +33,7 @@ from odi_audit.model.offsets import offsets_from_json
 from odi_audit.model.receipts import Landing
 from odi_audit.model.snapshots import SnapshotFacts
 from odi_audit.model.stamps import Stamps
-from odi_audit.model.tables import TableRef
+from odi_audit.model.tables import TableRef, parse
 from odi_audit.spark import publish
 from odi_audit.spark.live import LiveTable, load
 from odi_audit.spark.publish import Swap, SwapUnknown
@@ -250,7 +251,9 @@ class Publisher:
     def _record(
         self, landing: Landing, snapshot: SnapshotFacts, *, last: bool, moves: bool
     ) -> None:
-        draft = records.landed(self._opened, landing, snapshot, settles=last, moves=moves)
+        name = parse(landing.table.name)
+        more = rewrote(lambda: self._parts.catalog().load(name), snapshot)
+        draft = records.landed(self._opened, landing, snapshot, settles=last, moves=moves, **more)
         try:
             try:
                 self._parts.ledger.append(draft)

@@ -17,6 +17,7 @@ from odi_audit.canonical import JsonObject
 from odi_audit.catalog import SnapshotInfo, TableState, find_stamp, history
 from odi_audit.committer import records
 from odi_audit.committer.parts import Parts
+from odi_audit.committer.rewrites import rewrote
 from odi_audit.errors import CatalogUnavailable, LedgerConflict, OdiError, TableNotFound
 from odi_audit.ids import BatchId, JobName, SnapshotId, TableUuid
 from odi_audit.ledger.port import Ledger
@@ -297,7 +298,7 @@ def _record(parts: Parts, opened: Entry, found: Sequence[Part], *, close: bool =
     for number, part in enumerate(fresh):
         assert part.landed is not None
         settles = close and number == len(fresh) - 1
-        drafts.append(_draft(parts.ledger, opened, part, part.landed, settles=settles))
+        drafts.append(_draft(parts, opened, part, part.landed, settles=settles))
     if close and not fresh:
         drafts.append(
             records.abandoned(opened, "the batch landed; its record was made by another attempt")
@@ -307,7 +308,7 @@ def _record(parts: Parts, opened: Entry, found: Sequence[Part], *, close: bool =
 
 
 def _draft(
-    ledger: Ledger, opened: Entry, part: Part, landed: SnapshotFacts, *, settles: bool
+    parts: Parts, opened: Entry, part: Part, landed: SnapshotFacts, *, settles: bool
 ) -> Draft:
     kind = WITHOUT_SNAPSHOT.get(part.operation)
     if kind is None:
@@ -315,8 +316,9 @@ def _draft(
         # An earlier attempt's snapshot may carry the stamp; its own intent says who made it.
         # A replay that was staged must not turn the position back, whoever records it.
         moves = part.document is None or part.document.get("moves_position") is not False
+        more = rewrote(lambda: parts.catalog().load(tables.parse(part.table.name)), landed)
         return records.landed(
-            opened, landing, landed, settles=settles, moves=moves, reconciled=True
+            opened, landing, landed, settles=settles, moves=moves, reconciled=True, **more
         )
     facts: dict[str, object] = {"operation": part.operation, "reconciled": True}
     work = cast("Sequence[JsonObject]", opened.facts["operations"])[0]
@@ -327,7 +329,7 @@ def _draft(
         facts["steps"] = arguments["steps"]
     elif part.operation == "rollback":
         facts |= {"from": opened.facts.get("head"), "to": arguments["to"]}
-        facts |= _undone(ledger, part, SnapshotId(str(arguments["to"])))
+        facts |= _undone(parts.ledger, part, SnapshotId(str(arguments["to"])))
     return replace(
         records.without_snapshot(opened, kind, part.table, cast("JsonObject", facts)),
         settles=settles,

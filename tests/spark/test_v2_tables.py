@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import odi_audit as odi
 from odi_audit import logs
+from odi_audit.ledger.port import EntryFilter
+from odi_audit.model.entries import Entry, Kind
 from odi_audit.model.tables import parse
 from odi_audit.query.trace import Confidence, trace
 from odi_audit.query.verify import verify
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from odi_audit.workspace import Workspace
+
+
+def check_rewrote(eyes: Eyes, entry: Entry) -> None:
+    """Compare what a record says of rewritten files with the files before and after it."""
+    found = entry.facts.get("rewrote", {})
+    assert found == eyes.rewrote(TABLE, str(entry.facts["snapshot"])), entry.facts["operation"]
 
 
 def test_a_v2_table_works_with_file_confidence_and_is_told_how_to_upgrade(
@@ -42,6 +50,15 @@ def test_a_v2_table_works_with_file_confidence_and_is_told_how_to_upgrade(
     assert {line["format_version"] for line in warnings} == {2}
     upgrade = warnings[0]["upgrade"]
     assert verify(lake.ledger(), lake.catalog()) == []
+    landed = lake.ledger().find(EntryFilter(kinds=(Kind.LANDED,)))
+    for entry in landed:
+        check_rewrote(eyes, entry)
+    assert {entry.facts["operation"] for entry in landed if "rewrote" in entry.facts} == {
+        "compact",
+        "delete",
+        "overwrite",
+        "overwrite_partitions",
+    }
     (row,) = trace(lake.ledger(), lake.catalog(), name, "id = 0")
     assert row.birth.confidence is not Confidence.EXACT
     # The statement that the warning gives is the one that works.

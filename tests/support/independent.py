@@ -53,6 +53,27 @@ class Eyes:
         """Return the paths of main's data files."""
         return {task.file.file_path for task in self.table(*parts).scan().plan_files()}
 
+    def rewrote(self, name: str, snapshot: str) -> dict[str, list[int]]:
+        """Return which writes' files a snapshot took out, by the partition's path.
+
+        Found by comparing the files of every snapshot: the first that has a file added it.
+        """
+        table, chain = self.table(name), self.history(name)[::-1]
+        files: dict[int, dict[str, str]] = {}
+        added_by: dict[str, int] = {}
+        for item in chain:
+            here = files[item["snapshot-id"]] = {}
+            for task in table.scan(snapshot_id=item["snapshot-id"]).plan_files():
+                path = table.spec().partition_to_path(task.file.partition, table.schema())
+                here[task.file.file_path] = path
+                added_by.setdefault(task.file.file_path, item["sequence-number"])
+        (found,) = (item for item in chain if str(item["snapshot-id"]) == snapshot)
+        before = files.get(found.get("parent-snapshot-id", 0), {})
+        gone: dict[str, set[int]] = {}
+        for path in before.keys() - files[found["snapshot-id"]].keys():
+            gone.setdefault(before[path], set()).add(added_by[path])
+        return {path: sorted(numbers) for path, numbers in gone.items()}
+
     def history(self, *parts: str) -> list[dict[str, Any]]:
         """Return main's snapshots, newest first."""
         metadata = self.metadata(*parts)
