@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from odi_audit.model.offsets import once as once
     from odi_audit.model.offsets import watermark as watermark
     from odi_audit.model.receipts import Receipt as Receipt
+    from odi_audit.spark.provenance import with_source as with_source
     from odi_audit.workspace import Workspace as Workspace
 
 _HOME = {
@@ -43,6 +44,7 @@ _HOME = {
     "session": "odi_audit.api",
     "sink": "odi_audit.api",
     "watermark": "odi_audit.model.offsets",
+    "with_source": "odi_audit.spark.provenance",
 }
 """Where each public name lives; looked up on first use, so that start-up stays fast."""
 
@@ -62,6 +64,7 @@ __all__ = [
     "session",
     "sink",
     "watermark",
+    "with_source",
 ]
 
 

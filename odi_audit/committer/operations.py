@@ -7,15 +7,18 @@ same work is recognised on a retry. Must never run anything: ``staging`` does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from odi_audit.canonical import Json, JsonObject
 from odi_audit.errors import UsageError
+from odi_audit.model import provenance
 from odi_audit.model.contract import Contract
+from odi_audit.model.offsets import Offsets
 from odi_audit.model.tables import TableName
 
 if TYPE_CHECKING:
+    from odi_audit.spark.live import LiveTable
     from odi_audit.spark.types import DataFrame
 
 NO_CONTRACT = Contract()
@@ -147,6 +150,24 @@ Operation: TypeAlias = FrameOperation | Update | Delete | Compact
 def work(operation: Operation) -> JsonObject:
     """Describe an operation: equal descriptions are the same work on the same offsets."""
     return {"op": operation.name, "table": str(operation.table), **operation.arguments()}
+
+
+def with_provenance(operation: Operation, target: LiveTable, offsets: Offsets) -> Operation:
+    """Return an operation that also checks its rows' source records, where the table keeps them."""
+    keeps = target.property(provenance.PROPERTY) == provenance.ROW
+    if not keeps or not isinstance(operation, FrameOperation):
+        return operation
+    contract, rule = operation.contract, provenance.rule(offsets)
+    return replace(
+        operation,
+        contract=replace(
+            contract,
+            required=tuple(
+                dict.fromkeys((*contract.required, provenance.PARTITION, provenance.OFFSET))
+            ),
+            rules={**contract.rules, **({} if rule is None else {provenance.RULE: rule})},
+        ),
+    )
 
 
 def takes_rows(operation: Operation) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from odi_audit import logs
 from odi_audit.canonical import JsonObject, digest
 from odi_audit.committer import continuity, gate, records
-from odi_audit.committer.operations import Operation, takes_rows, work
+from odi_audit.committer.operations import Operation, takes_rows, with_provenance, work
 from odi_audit.committer.parts import Parts
 from odi_audit.committer.publishing import Publisher
 from odi_audit.committer.staging import Staged, check_shape, stage
@@ -74,12 +74,13 @@ def commit(parts: Parts, batch: Batch) -> Receipt:
     if all(earlier):
         return _told_so(planned, [entry for entry in earlier if entry], targets)
     parts.reach("planned")
-    todo = [
+    left = [
         (operation, target)
         for operation, target, entry in zip(batch.operations, targets, earlier, strict=True)
         if entry is None
     ]
-    works = [(target.ref, work(operation)) for operation, target in todo]
+    works = [(target.ref, work(operation)) for operation, target in left]
+    todo = [(with_provenance(item, target, planned.offsets), target) for item, target in left]
     more = {} if batch.stream is None else {"stream": batch.stream}
     opened = parts.ledger.append(records.intent(planned, works, **more))[0]
     parts.reach("intended")

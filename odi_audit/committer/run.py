@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from odi_audit import logs
 from odi_audit.canonical import JsonObject
@@ -20,10 +20,12 @@ from odi_audit.committer.parts import Parts, check_catalog
 from odi_audit.committer.quiet import Caller
 from odi_audit.errors import UsageError
 from odi_audit.ids import JobName, RunId, SnapshotId
+from odi_audit.model import provenance as provenance_model
 from odi_audit.model.contract import Contract
 from odi_audit.model.offsets import Offsets
 from odi_audit.model.receipts import Receipt
 from odi_audit.model.tables import parse
+from odi_audit.spark.provenance import with_columns
 
 if TYPE_CHECKING:
     from odi_audit.spark.types import DataFrame, SparkSession, StructType
@@ -175,15 +177,24 @@ class Run:
         *,
         partitioned_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
+        provenance: Literal["batch", "row"] = "batch",
         if_not_exists: bool = False,
     ) -> Receipt:
-        """Create a table: ``run.create_table("sales.orders", "id bigint, at timestamp")``."""
+        """Create a table: ``run.create_table("sales.orders", "id bigint, at timestamp")``.
+
+        With ``provenance="row"`` every row also keeps which record of the source it came from, in
+        two columns more; the batches then need them: ``odi.with_source(frame)``.
+        """
+        given = dict(properties or {})
+        if provenance == provenance_model.ROW:
+            schema = with_columns(schema)
+            given[provenance_model.PROPERTY] = provenance_model.ROW
         return structure.create_table(
             self._caller(),
             parse(table),
             schema,
             partitioned_by=names(partitioned_by),
-            properties=properties or {},
+            properties=given,
             if_not_exists=if_not_exists,
         )
 

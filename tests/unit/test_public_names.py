@@ -23,6 +23,7 @@ NAMES = [
     "session",
     "sink",
     "watermark",
+    "with_source",
 ]
 
 
