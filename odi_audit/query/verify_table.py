@@ -191,7 +191,8 @@ def _against_intent(
             yield f"{name} is stamped {stamped!r}, recorded {kept!r}"
     offsets = facts.obj(intent.facts, "offsets")
     if offsets is not None and "ranges" in offsets:
-        expected = offsets_from_json(offsets).to_stamp()
+        generation = facts.number(intent.facts, "generation") or 0
+        expected = offsets_from_json(offsets).to_stamp(generation=generation)
         if canonical.encode(found.offsets) != canonical.encode(expected):
             yield "the stamped offsets are not the recorded ones"
 

@@ -8,7 +8,7 @@ already says, nor a batch whose process still lives.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -190,6 +190,7 @@ def _apply(ledger: Ledger, recoveries: Sequence[Recovery]) -> int:
     intents: dict[BatchId, int] = {
         item.stamps.batch: item.intent for item in recoveries if item.intent is not None
     }
+    backwards = _backwards(recoveries)
     count = 0
     for start in range(0, len(recoveries), CHUNK):
         chunk = recoveries[start : start + CHUNK]
@@ -197,12 +198,44 @@ def _apply(ledger: Ledger, recoveries: Sequence[Recovery]) -> int:
         made = ledger.append(*(_intent(tables[batch]) for batch in lost)) if lost else []
         intents.update(zip(lost, (entry.index for entry in made), strict=True))
         landed = [
-            _landed(item, intents[item.stamps.batch], settles=last[item.stamps.batch] == place)
+            _landed(
+                item,
+                intents[item.stamps.batch],
+                settles=last[item.stamps.batch] == place,
+                moves=place not in backwards,
+            )
             for place, item in enumerate(chunk, start)
         ]
         ledger.append(*landed)
         count += len(made) + len(landed)
     return count
+
+
+def _backwards(recoveries: Sequence[Recovery]) -> set[int]:
+    """Return the places of replays that read no further than the batches before them.
+
+    They must not turn the position back, as they did not when they landed.
+    """
+    furthest: dict[tuple[str, str, str, str], int] = {}
+    found: set[int] = set()
+    for place, item in enumerate(recoveries):
+        offsets = cast("JsonObject", item.stamps.offsets)
+        ranges = cast("Mapping[str, Sequence[Json]]", offsets.get("ranges", {}))
+        ends = {
+            (item.stamps.job, item.table.uuid, item.stamps.source, name): pair[1]
+            for name, pair in ranges.items()
+        }
+        further = [
+            key
+            for key, end in ends.items()
+            if not isinstance(end, int) or end > furthest.get(key, -1)
+        ]
+        if "generation" in offsets and not further:
+            found.add(place)
+        for key, end in ends.items():
+            if isinstance(end, int):
+                furthest[key] = max(end, furthest.get(key, -1))
+    return found
 
 
 def _intent(items: Sequence[Recovery]) -> Draft:
@@ -227,7 +260,7 @@ def _intent(items: Sequence[Recovery]) -> Draft:
     )
 
 
-def _landed(item: Recovery, intent: int, *, settles: bool) -> Draft:
+def _landed(item: Recovery, intent: int, *, settles: bool, moves: bool) -> Draft:
     info = item.snapshot
     added = info.summary.get("added-records", "")
     landing = Landing(
@@ -249,14 +282,20 @@ def _landed(item: Recovery, intent: int, *, settles: bool) -> Draft:
         intent=intent,
         settles=settles,
         recovered=True,
-        facts={**landing.to_json(), **_shared(item.stamps), "committed_at": info.time},
+        facts={
+            **landing.to_json(),
+            **_shared(item.stamps),
+            "committed_at": info.time,
+            **({} if moves else {"moves_position": False}),
+        },
     )
 
 
 def _shared(stamps: Stamps) -> dict[str, Json]:
-    offsets = cast("JsonObject", stamps.offsets)
+    offsets = dict(cast("JsonObject", stamps.offsets))
     body: dict[str, Json] = {
         "source": stamps.source,
+        "generation": offsets.pop("generation", 0),
         "principal": stamps.principal,
         "code": stamps.code,
         "stamped_intent": stamps.intent,

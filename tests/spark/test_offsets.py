@@ -22,6 +22,7 @@ from odi_audit.errors import (
 from odi_audit.ids import JobName
 from odi_audit.model.entries import Kind
 from odi_audit.model.tables import parse
+from odi_audit.query.verify import verify
 from tests.support.independent import Eyes
 from tests.support.story import COLUMNS, TABLE, Teller, at
 
@@ -138,6 +139,7 @@ def test_a_replay_is_recorded_and_never_turns_the_position_back(
     )
     with pytest.raises(UsageError):
         run.append(teller.frame(0, 1), TABLE, offsets=at(12, 13), generation=-1)
+    assert verify(lake.ledger(), lake.catalog()) == []
 
 
 def test_a_batch_that_was_rolled_back_lands_again_as_a_new_generation(

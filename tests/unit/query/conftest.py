@@ -23,7 +23,7 @@ from odi_audit.ids import BatchId, JobName, SnapshotId, batch_id
 from odi_audit.ledger import create_ledger
 from odi_audit.ledger.port import Ledger
 from odi_audit.model.entries import Draft, Entry, Kind
-from odi_audit.model.offsets import Offsets, mapping
+from odi_audit.model.offsets import Offsets, mapping, offsets_from_json
 from odi_audit.model.receipts import Landing
 from odi_audit.model.stamps import Stamps
 from odi_audit.model.tables import parse
@@ -110,7 +110,9 @@ class Bench:
             batch=intent.batch,
             operation="append",
             source=str(offsets["source"]),
-            offsets={key: value for key, value in offsets.items() if key != "source"},
+            offsets=offsets_from_json(offsets).to_stamp(
+                generation=int(str(intent.facts["generation"]))
+            ),
             intent=intent.index,
             principal="ana",
             code="v1",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ import pytest
 from odi_audit.ids import JobName
 from odi_audit.ledger import create_ledger
 from odi_audit.model.entries import Kind
+from odi_audit.model.offsets import mapping
 from odi_audit.query.batches import BatchState, list_batches
 from odi_audit.query.verify import verify
 from odi_audit.upkeep import rebuild as module
@@ -68,6 +70,22 @@ def test_positions_of_the_sources_come_back(bench: Bench, lost: Bench) -> None:
     back = lost.ledger.positions(job, uuid, "topic")
     assert kept["p0"].end == 20
     assert {name: place.end for name, place in back.items()} == {"p0": 20}
+
+
+def test_a_replay_comes_back_as_one_and_does_not_turn_the_position_back(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.land()
+    bench.land()
+    replayed = bench.land(offsets=mapping("topic", {"p0": (0, 10)}), generation=1)
+    assert verify(bench.ledger, bench.catalog) == []
+    with closing(create_ledger(f"sqlite:///{tmp_path / 'new.db'}", clock=bench.clock)) as empty:
+        rebuild(empty, bench.catalog, apply=True)
+        assert verify(empty, bench.catalog) == []
+        generations = {item.batch: item.generation for item in list_batches(empty)}
+        assert [batch for batch, number in generations.items() if number] == [replayed]
+        places = empty.positions(JobName("sales/orders"), bench.state().ref.uuid, "topic")
+    assert {name: place.end for name, place in places.items()} == {"p0": 20}
 
 
 def test_rebuilding_twice_changes_nothing_more(lost: Bench) -> None:
