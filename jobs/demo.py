@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import odi_audit as odi
 from jobs import demo_place as made_up
+from jobs import demo_totals
 from jobs.demo_place import Place
 from jobs.demo_stage import Stage, kill_when_staged, quiet_jvm
 from jobs.files import FilesJob, Loaded, added_rows, load_files
@@ -36,6 +37,7 @@ UPKEEP_JOB = "sales/upkeep"
 SPARK_LOG = "out/spark.log"
 WITHDRAWN = "status = 'withdrawn'"
 ROW = f"order_id = {made_up.TRACED_ORDER}"
+WRONG = f"customer = '{made_up.WRONG_CUSTOMER}' and amount > {made_up.WRONG_AMOUNT_MIN}"
 _KEPT_VARIABLES = frozenset({"ODI_DEBUG", "ODI_JARS_DIR", "ODI_SPARK__JAVA_HOME"})
 
 
@@ -124,12 +126,14 @@ class _Story:
             self._chapter_changes(spark)
             self._chapter_killed(spark)
             self._chapter_compaction(spark)
+            self._chapter_totals()
             self._chapter_row()
             self._chapter_clean()
             self._chapter_foreign(spark)
         finally:
             spark.stop()
         self._chapter_proof()
+        self._chapter_incident()
 
     # -- chapters --------------------------------------------------------------------------------
 
@@ -209,6 +213,19 @@ class _Story:
             f"{self._count(spark, 'compacted')}"
         )
 
+    def _chapter_totals(self) -> None:
+        self.stage.heading("Somebody reads it")
+        self.stage.say(
+            "Another job makes totals by customer. It reads the orders through the consumer API: "
+            "what was read, by whom and at which snapshot, is an entry in the ledger too."
+        )
+        with self.stage.waiting("the totals are made"):
+            receipt = demo_totals.write_totals(self.lake, TABLE)
+        self.batches["totals"] = receipt.batch
+        self.stage.quote(
+            f"{demo_totals.TABLE}  batch {receipt.batch}  {added_rows(receipt)} customers"
+        )
+
     def _chapter_row(self) -> None:
         self.stage.heading("Which batch produced this row?")
         self.stage.say(
@@ -244,6 +261,24 @@ class _Story:
             "ledger", "check", str(self._proof), "--public-key", str(self._public_key), lake=False
         )
 
+    def _chapter_incident(self) -> None:
+        self.stage.heading("A number is wrong")
+        customer = made_up.WRONG_CUSTOMER
+        self.stage.say(
+            f"Finance calls: the total of {customer} is far too high. Where does that number come "
+            "from? The job that wrote it, and what it had read:"
+        )
+        self.statuses["trace_total"] = self.stage.run(
+            "trace", demo_totals.TABLE, "--where", f"customer = '{customer}'"
+        )
+        self.stage.say("Among the orders that it read, one stands out:")
+        self.statuses["trace_wrong"] = self.stage.run("trace", TABLE, "--where", WRONG)
+        self.stage.say(
+            "Its file is named: a decimal point was lost there. What else came with that batch, "
+            "and who has read it since?"
+        )
+        self.statuses["impact"] = self.stage.run("impact", self.batches["killed"])
+
     def propose(self) -> tuple[tuple[str, int], ...]:
         """Show the commands to try next, and return them with the exit statuses they end with."""
         self.stage.heading("Try next")
@@ -253,6 +288,11 @@ class _Story:
             (shown("batches"), 0),
             (shown("batch", self.batches["killed"]), 0),
             (shown("trace", TABLE, "--where", ROW, "--json"), 0),
+            (shown("trace", TABLE, "--where", ROW, "--history"), 0),
+            (shown("history", TABLE), 0),
+            (shown("offsets", TABLE), 0),
+            (shown("coverage"), 0),
+            (shown("sql", "SELECT job, count(*) AS batches FROM batches GROUP BY job"), 0),
             (shown("verify"), 1),
             (shown("reconcile"), 0),
             (shown("ledger", "verify"), 0),

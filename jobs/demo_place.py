@@ -35,6 +35,10 @@ ADDED_COUNT = 10
 FIRST_ADDED = 9001
 TRACED_ORDER = FIRST_ORDER + 41
 """The order that the story follows: it arrives on the first day and is changed later."""
+WRONG_ORDER = FIRST_ORDER + 3 * ORDERS_PER_FILE + 7
+"""An order of the fourth day whose file has lost the decimal point of its amount."""
+WRONG_AMOUNT_MIN = 5_000
+"""More than any order that is right."""
 _CUSTOMERS = ("Aalto", "Brontë", "Curie", "Díaz", "Eco", "Franklin", "Gauß", "Hopper")
 _SEED = 20261101
 
@@ -125,11 +129,13 @@ def write_changes(place: Place) -> Path:
 
 def _order(order: int, moment: datetime, *, status: str = "placed") -> Order:
     made = random.Random(_SEED + order)
+    customer = made.choice(_CUSTOMERS)
+    cents = Decimal(made.randrange(500, 50_000))
     return (
         order,
-        made.choice(_CUSTOMERS),
+        customer,
         status,
-        Decimal(made.randrange(500, 50_000)) / 100,
+        cents if order == WRONG_ORDER else cents / 100,
         f"{moment + timedelta(seconds=order % ORDERS_PER_FILE):%Y-%m-%d %H:%M:%S}",
     )
 
@@ -143,3 +149,7 @@ def _arrive(path: Path, rows: Iterable[Order]) -> Path:
         writer.writerow(COLUMNS)
         writer.writerows(rows)
     return unfinished.replace(path)
+
+
+WRONG_CUSTOMER = _order(WRONG_ORDER, FIRST_DAY)[1]
+"""Whose order it is."""

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from odi_audit.model.offsets import once as once
     from odi_audit.model.offsets import watermark as watermark
     from odi_audit.model.receipts import Receipt as Receipt
+    from odi_audit.reading import read_changes as read_changes
+    from odi_audit.reading import read_stable as read_stable
     from odi_audit.spark.provenance import with_source as with_source
     from odi_audit.workspace import Workspace as Workspace
 
@@ -40,6 +42,8 @@ _HOME = {
     "lsn": "odi_audit.model.offsets",
     "mapping": "odi_audit.model.offsets",
     "once": "odi_audit.model.offsets",
+    "read_changes": "odi_audit.reading",
+    "read_stable": "odi_audit.reading",
     "run": "odi_audit.api",
     "session": "odi_audit.api",
     "sink": "odi_audit.api",
@@ -60,6 +64,8 @@ __all__ = [
     "lsn",
     "mapping",
     "once",
+    "read_changes",
+    "read_stable",
     "run",
     "session",
     "sink",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.expressions.visitors import (
@@ -33,8 +33,8 @@ from pyiceberg.manifest import (
     PartitionFieldSummary,
 )
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import VoidTransform
 
-from odi_audit.errors import NotSupported
 from odi_audit.ids import SnapshotId
 
 if TYPE_CHECKING:
@@ -53,16 +53,29 @@ _LIST_FIELDS = {
 _FIRST_ROW_ID, _REFERENCED_FILE, _OFFSET, _SIZE = 142, 143, 144, 145
 _MANIFEST_FIRST_ROW_ID = 520
 _DELETED_PATH = 2147483546
+_Place = TypeVar("_Place")
+_Found: TypeAlias = defaultdict[_Place, list[tuple[int, "DeleteFile"]]]
+"""Delete files, each after its sequence number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteFile:
-    """A deletion vector (a part of a Puffin file) or a file of position deletes."""
+    """A deletion vector (a part of a Puffin file), a file of positions, or a file of keys.
+
+    ``equality_ids`` are the columns of the keys, by field id; empty for positions.
+    """
 
     path: str
     format: FileFormat
+    rows_count: int
     offset: int | None
     size_bytes: int | None
+    equality_ids: tuple[int, ...] = ()
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether this is a deletion vector: its rows are as many as it has positions."""
+        return self.format is FileFormat.PUFFIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,14 +95,10 @@ class PlannedFile:
 def plan(
     table: Table, manifest_list: str, schema: Schema, where: BooleanExpression
 ) -> Iterator[PlannedFile]:
-    """Yield the files of a snapshot that may hold rows matching ``where``, with their deletes.
-
-    Raises:
-        NotSupported: equality deletes apply; row lineage is not kept through them.
-    """
+    """Yield the files of a snapshot that may hold rows matching ``where``, with their deletes."""
     pruner = _Pruner(table=table, schema=schema, where=where)
     data: list[tuple[ManifestEntry, int | None]] = []
-    deletes = _Deletes()
+    deletes = _Deletes(table)
     for manifest in _manifest_list(table.io, manifest_list):
         if not pruner.manifest(manifest):
             continue
@@ -219,51 +228,62 @@ class _Pruner:
 class _Deletes:
     """The delete files of a snapshot, found by the data file that they apply to."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: Table) -> None:
         self._vectors: dict[str, DeleteFile] = {}
-        self._by_path: defaultdict[str, list[tuple[int, DeleteFile]]] = defaultdict(list)
-        self._by_partition: defaultdict[
-            tuple[int, tuple[object, ...]], list[tuple[int, DeleteFile]]
-        ] = defaultdict(list)
-        self._equality: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
+        self._by_path: _Found[str] = defaultdict(list)
+        self._by_partition: _Found[tuple[int, tuple[object, ...]]] = defaultdict(list)
+        self._keys: _Found[tuple[int, tuple[object, ...]]] = defaultdict(list)
+        self._keys_everywhere: list[tuple[int, DeleteFile]] = []
+        self._unpartitioned = {
+            number
+            for number, spec in table.specs().items()
+            if all(isinstance(part.transform, VoidTransform) for part in spec.fields)
+        }
 
     def add(self, entry: ManifestEntry) -> None:
         file = entry.data_file
-        sequence = entry.sequence_number or 0
-        if file.content is DataFileContent.EQUALITY_DELETES:
-            self._equality[_partition(file)].append(sequence)
-            return
-        delete = DeleteFile(
-            path=file.file_path,
-            format=file.file_format,
-            offset=cast("int | None", file[_FIELDS[_OFFSET]]),
-            size_bytes=cast("int | None", file[_FIELDS[_SIZE]]),
+        made = (
+            entry.sequence_number or 0,
+            DeleteFile(
+                path=file.file_path,
+                format=file.file_format,
+                rows_count=file.record_count,
+                offset=cast("int | None", file[_FIELDS[_OFFSET]]),
+                size_bytes=cast("int | None", file[_FIELDS[_SIZE]]),
+                equality_ids=tuple(file.equality_ids or ()),
+            ),
         )
+        if file.content is DataFileContent.EQUALITY_DELETES:
+            # Without a partition of its own it applies to the whole table.
+            if file.spec_id in self._unpartitioned:
+                self._keys_everywhere.append(made)
+            else:
+                self._keys[file.spec_id, _partition(file)].append(made)
+            return
         target = _target(file)
         if file.file_format is FileFormat.PUFFIN and target is not None:
-            self._vectors[target] = delete
+            self._vectors[target] = made[1]
         elif target is not None:
-            self._by_path[target].append((sequence, delete))
+            self._by_path[target].append(made)
         else:
-            self._by_partition[file.spec_id, _partition(file)].append((sequence, delete))
+            self._by_partition[file.spec_id, _partition(file)].append(made)
 
     def of(self, entry: ManifestEntry) -> tuple[DeleteFile, ...]:
+        """Return what applies to a file: positions as old as it or newer, keys only newer."""
         file = entry.data_file
         sequence = entry.sequence_number or 0
-        partition = _partition(file)
-        # An unpartitioned equality delete applies to the whole table.
-        if any(newer > sequence for key in {partition, ()} for newer in self._equality[key]):
-            raise NotSupported(
-                f"equality deletes apply to {file.file_path}: no row can be followed through them",
-                hint="compact the table first: odi-audit maintain compact",
-                file=file.file_path,
-            )
+        place = (file.spec_id, _partition(file))
+        keys = [*self._keys_everywhere, *self._keys.get(place, ())]
+        equality = tuple(delete for newer, delete in keys if newer > sequence)
         vector = self._vectors.get(file.file_path)
         if vector is not None:
             # A vector holds everything that position deletes said before it.
-            return (vector,)
-        candidates = [*self._by_path[file.file_path], *self._by_partition[file.spec_id, partition]]
-        return tuple(delete for newer, delete in candidates if newer >= sequence)
+            return (vector, *equality)
+        candidates = [
+            *self._by_path.get(file.file_path, ()),
+            *self._by_partition.get(place, ()),
+        ]
+        return (*(delete for newer, delete in candidates if newer >= sequence), *equality)
 
 
 def _target(file: DataFile) -> str | None:

@@ -1,41 +1,36 @@
 """Rows with their lineage: which row id each has, and which sequence number last changed it.
 
-Owns the reading of data files by position, deletes applied. Lineage columns stored in a file win
-where they are not null; elsewhere a row inherits from its file. Must never guess: where the
-format or the file gives no row id, the answer is null.
+Owns the reading of data files by position, deletes applied, a row group at a time. Lineage columns
+stored in a file win where they are not null; elsewhere a row inherits from its file. Must never
+guess: where the format or the file gives no row id, the answer is null.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.parser import parse
-from pyiceberg.expressions.visitors import bind, extract_field_ids, translate_column_names
-from pyiceberg.io.pyarrow import (
-    _get_column_projection_values,
-    _to_requested_schema,
-    expression_to_pyarrow,
-    pyarrow_to_schema,
-)
+from pyiceberg.io.pyarrow import _get_column_projection_values, pyarrow_to_schema
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema, prune_columns
-from pyiceberg.table.deletion_vector import DeletionVector, _extract_vector_payload
-from pyiceberg.types import ListType, LongType, MapType, NestedField
-from pyparsing import ParseException
+from pyiceberg.types import LongType, NestedField
 
-from odi_audit.catalog.manifests import DeleteFile, PlannedFile, plan
-from odi_audit.catalog.state import TableState, head
+from odi_audit.catalog import deletes, filters
+from odi_audit.catalog.manifests import PlannedFile, plan
+from odi_audit.catalog.predicates import Predicate, matches, pruning, row_groups, terms
+from odi_audit.catalog.projection import leaves, project
+from odi_audit.catalog.state import SnapshotInfo, TableState, head
 from odi_audit.errors import EntryNotFound, NotSupported, StorageError, UsageError
 from odi_audit.ids import SnapshotId
 
 if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
+    from pyiceberg.io import InputStream
 
 ROW_ID = "_row_id"
 LAST_UPDATED = "_last_updated_sequence_number"
@@ -44,10 +39,18 @@ POSITION = "_pos"
 FILE_SNAPSHOT = "_file_snapshot"
 """The snapshot that added the row's file: all there is to say where rows have no ids."""
 LINEAGE_COLUMNS = (ROW_ID, LAST_UPDATED, FILE, POSITION, FILE_SNAPSHOT)
+ROW_ID_FIELD, LAST_UPDATED_FIELD = 2147483540, 2147483539
+"""The format's own ids of the lineage columns, where a file stores them."""
 
-_ROW_ID_FIELD = NestedField(2147483540, ROW_ID, LongType(), required=False)
-_LAST_UPDATED_FIELD = NestedField(2147483539, LAST_UPDATED, LongType(), required=False)
+_LINEAGE = (
+    NestedField(ROW_ID_FIELD, ROW_ID, LongType(), required=False),
+    NestedField(LAST_UPDATED_FIELD, LAST_UPDATED, LongType(), required=False),
+)
 _BUFFER_BYTES = 8 * 1024 * 1024
+_BATCH_ROWS = 65_536
+_READAHEAD_BATCHES = 2
+"""Batches decoded before they are asked for: with more, a whole file may be in memory."""
+_NEAR_MATCHES_MAX = 3
 
 
 def lineage_rows(
@@ -55,246 +58,320 @@ def lineage_rows(
     where: str | None = None,
     columns: Sequence[str] | None = None,
     snapshot: SnapshotId | None = None,
+    *,
+    missing: list[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows that match ``where``, with :data:`LINEAGE_COLUMNS` after the columns asked.
 
-    ``where`` is a pyiceberg filter such as ``order_id = 7``; None takes every row. Without
+    ``where`` is a filter such as ``order_id = 7`` (see ``filters``); None takes every row. Without
     ``snapshot`` the head of main is read, under the current schema; an older snapshot is read
-    under its own.
+    under its own. Where ``missing`` is given, a data file that is gone is named there, and the
+    rest is answered.
 
     Raises:
         UsageError: the filter cannot be read, or names a column or a value that does not fit.
         EntryNotFound: there is no such snapshot (any more).
-        NotSupported: equality deletes, or files that are not Parquet.
+        NotSupported: files that are not Parquet.
         StorageError: a file of the table is missing or damaged.
     """
-    chosen = snapshot or head(state)
-    if chosen is None:
-        return
-    info = state.snapshot(chosen)
+    info = snapshot_to_read(state, snapshot)
     if info is None:
+        return
+    schema = state.handle.schema()
+    if snapshot is not None and info.schema_id is not None:
+        schema = state.handle.schemas()[info.schema_id]
+    reader = open_reader(state, schema, columns, where)
+    try:
+        for file in plan(state.handle, info.manifest_list, schema, reader.pruning):
+            yield from reader.read(file, missing)
+    except (OSError, pa.ArrowInvalid) as problem:
+        raise unreadable(state, info, problem) from problem
+
+
+def snapshot_to_read(state: TableState, snapshot: SnapshotId | None) -> SnapshotInfo | None:
+    """Return the snapshot asked for, else the head of main; None where there is none yet.
+
+    Raises:
+        EntryNotFound: there is no such snapshot (any more).
+    """
+    chosen = snapshot or head(state)
+    info = None if chosen is None else state.snapshot(chosen)
+    if info is None and chosen is not None:
         raise EntryNotFound(
             f"table {state.ref.name} has no snapshot {chosen}: it has expired or never was",
             hint=f"odi-audit batches --table {state.ref.name}",
             snapshot=chosen,
         )
-    schema = state.handle.schema()
-    if snapshot is not None and info.schema_id is not None:
-        schema = state.handle.schemas()[info.schema_id]
-    row_filter = _parse(where)
-    reader = _Reader(
+    return info
+
+
+def unreadable(state: TableState, info: SnapshotInfo, problem: Exception) -> StorageError:
+    """Make the error for a file that is missing or damaged."""
+    return StorageError(
+        f"table {state.ref.name}, snapshot {info.id}: a file cannot be read: {problem}",
+        hint="odi-audit verify",
+        table=state.ref.name,
+    )
+
+
+def open_reader(
+    state: TableState, schema: Schema, columns: Sequence[str] | None, where: str | None
+) -> Reader:
+    """Return a reader of a table's files under one schema and one filter.
+
+    Raises:
+        UsageError: the filter cannot be read, or a column is not there.
+    """
+    return Reader(
         state=state,
         schema=schema,
         projected=_projected(state, schema, columns),
-        bound=_bind(schema, row_filter, where),
+        where=None if where is None else filters.read(where, schema),
     )
-    try:
-        for file in plan(state.handle, info.manifest_list, schema, row_filter):
-            yield from reader.read(file)
-    except (OSError, pa.ArrowInvalid) as problem:
-        raise StorageError(
-            f"table {state.ref.name}, snapshot {chosen}: a file cannot be read: {problem}",
-            hint="odi-audit verify",
-            table=state.ref.name,
-        ) from problem
-
-
-def _parse(where: str | None) -> BooleanExpression:
-    if where is None:
-        return AlwaysTrue()
-    try:
-        return parse(where)
-    except (ParseException, ValueError) as problem:
-        # The parser's own message lists its whole grammar.
-        place = f"near character {problem.loc + 1}" if isinstance(problem, ParseException) else ""
-        raise UsageError(
-            f"the filter {where!r} cannot be read: {place or problem}",
-            hint="write it like: order_id = 7 and region = 'north'",
-        ) from problem
-
-
-def _bind(schema: Schema, row_filter: BooleanExpression, where: str | None) -> BooleanExpression:
-    try:
-        return bind(schema, row_filter, case_sensitive=True)
-    except (ValueError, TypeError) as problem:
-        names = ", ".join(column.name for column in schema.fields)
-        raise UsageError(
-            f"the filter {where!r} does not fit the table: {problem}",
-            hint=f"the columns are: {names} (a decimal needs all its digits: 8.50, not 8.5)",
-        ) from problem
 
 
 def _projected(state: TableState, schema: Schema, columns: Sequence[str] | None) -> Schema:
-    try:
-        picked = schema if columns is None else schema.select(*columns)
-    except ValueError as problem:
-        names = ", ".join(column.name for column in schema.fields)
-        raise UsageError(
-            f"table {state.ref.name}: {problem}", hint=f"the columns are: {names}"
-        ) from problem
-    return Schema(*picked.fields, _ROW_ID_FIELD, _LAST_UPDATED_FIELD)
+    if columns is None:
+        return Schema(*schema.fields, *_LINEAGE)
+    known = schema.column_names
+    for name in columns:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, _NEAR_MATCHES_MAX)
+            meant = f"; did you mean {', '.join(near)}?" if near else ""
+            raise UsageError(
+                f"table {state.ref.name} has no column {name}{meant}",
+                hint=f"the columns are: {', '.join(part.name for part in schema.fields)}",
+                near=near,
+            )
+    return Schema(*schema.select(*columns).fields, *_LINEAGE)
 
 
 # -- one file --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reader:
+@dataclass(slots=True, kw_only=True)
+class Reader:
     """Reads files of one table, under one schema and one filter."""
 
     state: TableState
     schema: Schema
     projected: Schema
-    bound: BooleanExpression
+    where: Predicate | None
+    _filter_schema: Schema = field(init=False)
+    _keys: deletes.Keys = field(init=False)
 
-    def read(self, file: PlannedFile) -> Iterator[pa.RecordBatch]:
+    def __post_init__(self) -> None:
+        wanted = set() if self.where is None else set(terms(self.where))
+        self._filter_schema = prune_columns(self.schema, wanted, select_full_types=True)
+        self._keys = deletes.Keys(table=self.state.handle, schema=self.schema)
+
+    @property
+    def pruning(self) -> BooleanExpression:
+        """What a file's statistics must allow for it to be read."""
+        return AlwaysTrue() if self.where is None else pruning(self.where)
+
+    def read(self, file: PlannedFile, missing: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the matching, living rows of a file; name it in ``missing`` where it is gone."""
         if file.format is not FileFormat.PARQUET:
             raise NotSupported(
                 f"{file.path} is {file.format.value}: row lineage is read from Parquet only",
                 file=file.path,
             )
-        table = self.state.handle
-        deleted = _deleted(table.io, file)
-        with table.io.new_input(file.path).open() as stream:
-            form = ds.ParquetFileFormat(pre_buffer=True, buffer_size=_BUFFER_BYTES)
-            fragment = form.make_fragment(stream)
-            view = self._view(file, fragment.physical_schema)
-            for group, start in _groups(fragment, view):
-                wanted = _wanted(group, start, view, deleted)
-                if wanted is None or len(wanted):
-                    yield from self._rows(file, group, start, view, wanted)
+        dead, keys = deletes.positions(self.state.handle.io, file), self._keys.of(file)
+        stream = open_data(self.state, file, missing)
+        if stream is None:
+            return
+        with stream:
+            yield from self._open(file, stream).rows(dead, keys)
 
-    def _view(self, file: PlannedFile, physical: pa.Schema) -> _View:
+    def _open(self, file: PlannedFile, stream: InputStream) -> _OpenFile:
         table = self.state.handle
-        downcast = self.state.format_version <= 2
-        file_schema = pyarrow_to_schema(
-            physical,
-            table.name_mapping(),
-            downcast_ns_timestamp_to_us=downcast,
-            format_version=table.metadata.format_version,
-        )
+        form = ds.ParquetFileFormat(pre_buffer=True, buffer_size=_BUFFER_BYTES)
+        fragment = form.make_fragment(stream)
+        have = file_schema(self.state, fragment.physical_schema)
         constants = _get_column_projection_values(
             file.data_file,
-            self.projected,
+            self.schema,
             self.schema,
             table.specs().get(file.data_file.spec_id),
-            file_schema.field_ids,
+            have.field_ids,
         )
-        arrow_filter = None
-        if not isinstance(self.bound, AlwaysTrue):
-            translated = translate_column_names(
-                self.bound, file_schema, case_sensitive=True, projected_field_values=constants
-            )
-            in_file = bind(file_schema, translated, case_sensitive=True)
-            arrow_filter = expression_to_pyarrow(in_file, file_schema)
-        filter_ids = extract_field_ids(self.bound) & file_schema.field_ids
-        return _View(
-            physical=physical,
-            file_schema=prune_columns(
-                file_schema, _leaf_ids(self.projected), select_full_types=False
-            ),
-            filter_names=[
-                column.name
-                for column in prune_columns(file_schema, filter_ids, select_full_types=False).fields
-            ],
-            arrow_filter=arrow_filter,
+        return _OpenFile(
+            file=file,
+            fragment=fragment,
+            have=have,
+            want=self.projected,
+            where=self.where,
+            filter_schema=self._filter_schema,
             constants=constants,
-            downcast=downcast,
         )
 
-    def _rows(
-        self,
-        file: PlannedFile,
-        group: ds.ParquetFileFragment,
-        start: int,
-        view: _View,
-        wanted: pa.Array | None,
-    ) -> Iterator[pa.RecordBatch]:
-        names = [column.name for column in view.file_schema.fields]
-        scanner = ds.Scanner.from_fragment(group, schema=view.physical, columns=names)
-        for whole in scanner.to_batches():
-            batch, positions = whole, pa.arange(start, start + whole.num_rows)
-            start += whole.num_rows
-            if wanted is not None:
-                mask = pc.is_in(positions, value_set=wanted)
-                batch, positions = batch.filter(mask), positions.filter(mask)
-            if batch.num_rows == 0:
-                continue
-            made = _to_requested_schema(
-                self.projected,
-                view.file_schema,
-                batch,
-                downcast_ns_timestamp_to_us=view.downcast,
-                projected_missing_fields=view.constants,
-                allow_timestamp_tz_mismatch=True,
-            )
-            yield _with_lineage(made, file, positions)
+
+def open_data(
+    state: TableState, file: PlannedFile, missing: list[str] | None
+) -> InputStream | None:
+    """Open a data file; where it is gone and ``missing`` is given, name it there."""
+    try:
+        return state.handle.io.new_input(file.path).open()
+    except FileNotFoundError:
+        if missing is None:
+            raise
+        missing.append(file.path)
+        return None
+
+
+def file_schema(state: TableState, physical: pa.Schema) -> Schema:
+    """Return the schema of a Parquet file, with ids from it or from the table's name mapping."""
+    table = state.handle
+    return pyarrow_to_schema(
+        physical,
+        table.name_mapping(),
+        downcast_ns_timestamp_to_us=state.format_version <= 2,
+        format_version=table.metadata.format_version,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _View:
-    """How the table's schema and filter look from inside one file."""
+class _OpenFile:
+    """A data file, and how the table's schema and filter look from inside it."""
 
-    physical: pa.Schema
-    file_schema: Schema
-    filter_names: list[str]
-    arrow_filter: pc.Expression | None
-    constants: dict[int, object]
-    downcast: bool
+    file: PlannedFile
+    fragment: ds.ParquetFileFragment
+    have: Schema
+    want: Schema
+    where: Predicate | None
+    filter_schema: Schema
+    constants: Mapping[int, object]
+
+    def rows(
+        self, dead: pa.Array | None, keys: Sequence[deletes.KeySet]
+    ) -> Iterator[pa.RecordBatch]:
+        for group, start in self._groups():
+            chosen = None
+            if self.where is not None or keys:
+                chosen = self._chosen(group, start, dead, keys)
+                if not len(chosen):
+                    continue
+            yield from self._values(group, start, dead, chosen)
+
+    def _groups(self) -> Iterator[tuple[ds.ParquetFileFragment, int]]:
+        """Yield the row groups that may match, each with the position of its first row."""
+        starts = [0]
+        for group in self.fragment.row_groups:
+            starts.append(starts[-1] + group.num_rows)
+        condition = None
+        if self.where is not None:
+            condition = row_groups(self.where, self._same_type())
+        physical = self.fragment.physical_schema
+        for part in self.fragment.split_by_row_group(condition, schema=physical):
+            yield part, starts[part.row_groups[0].id]
+
+    def _same_type(self) -> dict[int, str]:
+        known = {part.field_id: part.field_type for part in self.filter_schema.fields}
+        return {
+            part.field_id: part.name
+            for part in self.have.fields
+            if known.get(part.field_id) == part.field_type
+        }
+
+    def _chosen(
+        self,
+        group: ds.ParquetFileFragment,
+        start: int,
+        dead: pa.Array | None,
+        keys: Sequence[deletes.KeySet],
+    ) -> pa.Array:
+        """Return the positions of the group's matching, living rows.
+
+        Reads no more than the columns that decide, so that a group without a match costs little.
+        """
+        schemas = [self.filter_schema, *(key_set.schema for key_set in keys)]
+        found: list[pa.Array] = []
+        for columns, count in self._scan(group, schemas):
+            mask = alive(start, count, dead)
+            if self.where is not None:
+                mask = pc.and_kleene(
+                    mask, matches(self.where, self._leaves(columns, count, schemas[0]), count)
+                )
+            for key_set in keys:
+                held = key_set.holds(self._leaves(columns, count, key_set.schema), count)
+                mask = pc.and_kleene(mask, pc.invert(held))
+            found.append(pa.arange(start, start + count).filter(mask))
+            start += count
+        return pa.concat_arrays(found) if found else pa.array([], pa.int64())
+
+    def _leaves(
+        self, columns: Mapping[str, pa.Array], count: int, schema: Schema
+    ) -> dict[int, pa.Array]:
+        made = project(columns, count, self.have, schema, self.constants)
+        return leaves(schema.fields, made)
+
+    def _values(
+        self,
+        group: ds.ParquetFileFragment,
+        start: int,
+        dead: pa.Array | None,
+        chosen: pa.Array | None,
+    ) -> Iterator[pa.RecordBatch]:
+        for found, count in self._scan(group, [self.want]):
+            columns, positions = found, pa.arange(start, start + count)
+            if chosen is not None:
+                positions = _between(chosen, start, start + count)
+            elif dead is not None:
+                positions = positions.filter(alive(start, count, dead))
+            if len(positions) < count:
+                places = pc.subtract(positions, pa.scalar(start, pa.int64()))
+                columns = {name: column.take(places) for name, column in found.items()}
+            start += count
+            if len(positions):
+                made = project(columns, len(positions), self.have, self.want, self.constants)
+                yield _with_lineage(made, self.want, self.file, positions)
+
+    def _scan(
+        self, group: ds.ParquetFileFragment, schemas: Sequence[Schema]
+    ) -> Iterator[tuple[dict[str, pa.Array], int]]:
+        """Yield the file's own columns that the schemas need, part by part, with the row count."""
+        needed = {part.field_id for schema in schemas for part in schema.fields}
+        names = [part.name for part in self.have.fields if part.field_id in needed]
+        scanner = ds.Scanner.from_fragment(
+            group,
+            schema=self.fragment.physical_schema,
+            columns=names,
+            batch_size=_BATCH_ROWS,
+            batch_readahead=_READAHEAD_BATCHES,
+            fragment_readahead=1,
+        )
+        for batch in scanner.to_batches():
+            yield dict(zip(names, batch.columns, strict=True)), batch.num_rows
 
 
-def _leaf_ids(schema: Schema) -> set[int]:
-    return {
-        number
-        for number in schema.field_ids
-        if not isinstance(schema.find_type(number), (MapType, ListType))
-    }
+def alive(start: int, count: int, dead: pa.Array | None) -> pa.Array:
+    """Return for each of the rows from ``start`` on whether no position delete names it."""
+    gone = None if dead is None else _between(dead, start, start + count)
+    if gone is None or not len(gone):
+        return pa.repeat(pa.scalar(value=True), count)
+    return pc.invert(pc.is_in(pa.arange(start, start + count), value_set=gone))
 
 
-def _groups(
-    fragment: ds.ParquetFileFragment, view: _View
-) -> Iterator[tuple[ds.ParquetFileFragment, int]]:
-    """Yield the row groups that may match, each with the position of its first row."""
-    starts = [0]
-    for group in fragment.row_groups:
-        starts.append(starts[-1] + group.num_rows)
-    for part in fragment.split_by_row_group(view.arrow_filter, schema=view.physical):
-        yield part, starts[part.row_groups[0].id]
+def _between(ordered: pa.Array, low: int, high: int) -> pa.Array:
+    ends = pc.search_sorted(ordered, pa.array([low, high], pa.int64()), side="left").to_pylist()
+    return ordered.slice(ends[0], ends[1] - ends[0])
 
 
-def _wanted(
-    group: ds.ParquetFileFragment, start: int, view: _View, deleted: pa.Array | None
-) -> pa.Array | None:
-    """Return the positions of the group's matching, living rows; None for all of them.
-
-    Reads no more than the filter's columns, so that a group without a match costs little.
-    """
-    if view.arrow_filter is None and deleted is None:
-        return None
-    count = group.row_groups[0].num_rows
-    positions = pa.arange(start, start + count)
-    table = pa.table({POSITION: positions})
-    if view.arrow_filter is not None and view.filter_names:
-        table = group.to_table(schema=view.physical, columns=view.filter_names)
-        table = table.append_column(POSITION, positions)
-    if deleted is not None:
-        table = table.filter(pc.invert(pc.is_in(table[POSITION], value_set=deleted)))
-    if view.arrow_filter is not None:
-        table = table.filter(view.arrow_filter)
-    return table[POSITION].combine_chunks()
-
-
-def _with_lineage(batch: pa.RecordBatch, file: PlannedFile, positions: pa.Array) -> pa.RecordBatch:
-    count = batch.num_rows
-    names = [name for name in batch.schema.names if name not in (ROW_ID, LAST_UPDATED)]
+def _with_lineage(
+    columns: Sequence[pa.Array], want: Schema, file: PlannedFile, positions: pa.Array
+) -> pa.RecordBatch:
+    count = len(positions)
+    *values, stored_ids, stored_sequences = columns
+    names = [part.name for part in want.fields[: len(values)]]
     row_ids = sequences = pa.nulls(count, pa.int64())
     if file.first_row_id is not None:
         inherited = pc.add(positions, pa.scalar(file.first_row_id, pa.int64()))
-        row_ids = pc.coalesce(batch.column(ROW_ID), inherited)
-        sequences = pc.fill_null(batch.column(LAST_UPDATED), file.sequence_number)
+        row_ids = pc.coalesce(stored_ids, inherited)
+        sequences = pc.fill_null(stored_sequences, file.sequence_number)
     return pa.RecordBatch.from_arrays(
         [
-            *(batch.column(name) for name in names),
+            *values,
             row_ids,
             sequences,
             pa.repeat(pa.scalar(file.path), count),
@@ -303,46 +380,3 @@ def _with_lineage(batch: pa.RecordBatch, file: PlannedFile, positions: pa.Array)
         ],
         names=[*names, *LINEAGE_COLUMNS],
     )
-
-
-# -- deletes ---------------------------------------------------------------------------------
-
-
-def _deleted(io: FileIO, file: PlannedFile) -> pa.Array | None:
-    if not file.deletes:
-        return None
-    chunks: list[pa.Array] = []
-    for delete in file.deletes:
-        if delete.format is FileFormat.PUFFIN:
-            chunks.extend(_vector(io, delete))
-        elif delete.format is FileFormat.PARQUET:
-            chunks.extend(_positions(io, delete, file.path))
-        else:
-            raise NotSupported(
-                f"delete file {delete.path} is {delete.format.value}: only Parquet and Puffin "
-                "are read",
-                file=delete.path,
-            )
-    return pa.concat_arrays(chunks) if chunks else None
-
-
-def _vector(io: FileIO, delete: DeleteFile) -> Iterator[pa.Array]:
-    if delete.offset is None or delete.size_bytes is None:
-        raise StorageError(f"deletion vector in {delete.path} has no place in its file")
-    with io.new_input(delete.path).open() as stream:
-        stream.seek(delete.offset)
-        blob = stream.read(delete.size_bytes)
-    for high, bitmap in enumerate(
-        DeletionVector._deserialize_bitmap(_extract_vector_payload(blob))
-    ):
-        low = pa.Array.from_buffers(
-            pa.uint32(), len(bitmap), [None, pa.py_buffer(bitmap.to_array())]
-        )
-        yield pc.add(low.cast(pa.int64()), pa.scalar(high << 32, pa.int64()))
-
-
-def _positions(io: FileIO, delete: DeleteFile, path: str) -> Iterator[pa.Array]:
-    with io.new_input(delete.path).open() as stream:
-        fragment = ds.ParquetFileFormat().make_fragment(stream)
-        found = fragment.to_table(columns=["pos"], filter=pc.field("file_path") == path)
-        yield from found["pos"].chunks

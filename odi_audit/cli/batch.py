@@ -5,17 +5,19 @@ Owns the page for people. Must never start a JVM.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from odi_audit.cli import render
 from odi_audit.cli.common import JsonOption, LakeOption
+from odi_audit.cli.render import escape
 from odi_audit.query import facts
 from odi_audit.query.detail import Attempt, BatchDetail, TablePart, batch_detail
 from odi_audit.workspace import Workspace
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 SCHEMA = "odi.batch/1"
 PART_COLUMNS = ("table", "operation", "rows", "snapshot", "is in", "sequence", "first row id")

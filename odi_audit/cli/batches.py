@@ -5,19 +5,21 @@ Owns the options and the table for people. Must never decide how a batch stands.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from odi_audit.cli import render
 from odi_audit.cli.common import JsonOption, LakeOption
+from odi_audit.cli.render import escape
 from odi_audit.ids import TableUuid, job_name
 from odi_audit.model.tables import parse
 from odi_audit.query.batches import LIMIT_DEFAULT, BatchState, BatchSummary, list_batches
 from odi_audit.query.since import moment
 from odi_audit.workspace import Workspace
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 SCHEMA = "odi.batches/1"
 COLUMNS = ("batch", "state", "job", "tables", "operation", "rows", "offsets", "started")

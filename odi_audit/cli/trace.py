@@ -1,24 +1,37 @@
-"""``odi-audit trace TABLE --where …``: which batches made a row, and last changed it.
+"""``odi-audit trace TABLE --where …``: which batches made a row, changed it, or took it out.
 
-Owns the page for people. Must never show an answer without its confidence.
+Owns the options, and the exit status 1 where a data file is gone or the ledger is in doubt. Must
+never show an answer without its confidence, nor before a doubt about what it rests on.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+import sys
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
-from odi_audit.cli import render
+from odi_audit.canonical import Json, JsonObject
+from odi_audit.cli import render, trace_page
 from odi_audit.cli.common import JsonOption, LakeOption
-from odi_audit.model.tables import parse
-from odi_audit.query import facts
-from odi_audit.query.trace import LIMIT_DEFAULT, Origin, RowTrace, trace
+from odi_audit.errors import Exit, KeyProblem, UsageError
+from odi_audit.ledger.port import Ledger
+from odi_audit.model.findings import Finding
+from odi_audit.model.tables import TableRef, parse
+from odi_audit.query.seen import LIMIT_DEFAULT
+from odi_audit.query.trust import check_entries, check_heads
 from odi_audit.workspace import Workspace
 
+if TYPE_CHECKING:
+    from odi_audit.ledger.note import VerifierKey
+    from odi_audit.query.trace import Tracing
+
 SCHEMA = "odi.trace/1"
+HISTORY_SCHEMA = "odi.trace.history/1"
+DELETED_SCHEMA = "odi.trace.deleted/1"
 
 
 def command(
@@ -26,58 +39,231 @@ def command(
     where: Annotated[
         str | None, typer.Option(help="Which rows, like: order_id = 7 and region = 'north'.")
     ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of", help="The table as it was: a snapshot, tag, branch, time or batch."
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Show only these columns, like: order_id,amount.")
+    ] = None,
     limit: Annotated[int, typer.Option(help="At most so many rows.")] = LIMIT_DEFAULT,
+    history: Annotated[
+        bool, typer.Option("--history", help="Every version of each row, and what changed.")
+    ] = False,
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="Rows that are gone, and who took them out.")
+    ] = False,
     lake: LakeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show, for each matching row, the batch it was born in and the batch that last changed it."""
+    """Show, for each matching row, the batch it was born in and the batch that last changed it.
+
+    Exit status 1: a data file is gone and the rest is answered, or the ledger is in doubt.
+    """
+    if history and deleted:
+        raise UsageError("--history and --deleted are two questions: ask one at a time")
     with Workspace.find(lake) as workspace:
-        found = trace(
-            workspace.ledger(read_only=True), workspace.catalog(), parse(table), where, limit=limit
-        )
-    render.answer(
-        SCHEMA,
-        {"table": table, "where": where, "rows": [row.to_json() for row in found]},
-        as_json=as_json,
-        human=lambda console: _show(console, found, limit),
-    )
-
-
-def _show(console: Console, found: list[RowTrace], limit: int) -> None:
-    if not found:
-        console.print("No row matches.")
-    for row in found:
-        values = ", ".join(f"{name} = {value}" for name, value in row.values.items())
-        console.print(f"[bold]{escape(values)}[/bold]", soft_wrap=True)
-        number = "none" if row.row_id is None else str(row.row_id)
-        console.print(f"  row id {number}, at {row.position} of {escape(row.file)}", soft_wrap=True)
-        _origin(console, "born in", row.birth)
-        if row.last_change == row.birth:
-            console.print("  not changed since")
+        asked = _Asked(workspace, table, where, as_of, _names(columns), limit, as_json)
+        if history:
+            asked.history()
+        elif deleted:
+            asked.deleted()
         else:
-            _origin(console, "last changed by", row.last_change)
-        console.print()
-    if len(found) == limit:
-        render.stderr().print(f"The first {limit} rows are shown; --limit shows more.")
+            asked.trace()
+    if asked.doubts or asked.missing:
+        raise typer.Exit(Exit.FINDINGS)
 
 
-def _origin(console: Console, label: str, origin: Origin) -> None:
-    what = f"batch {origin.batch}" if origin.batch else "a write without a batch"
-    if origin.snapshot is None and origin.batch is None:
-        what = "unknown"
-    console.print(f"  {label} {what} ({origin.confidence.value})", soft_wrap=True)
-    lines = {
-        "job": origin.job,
-        "run": origin.run,
-        "operation": origin.operation,
-        "source": origin.source,
-        "offsets": facts.describe_offsets(origin.offsets),
-        "snapshot": origin.snapshot,
-        "time": origin.time,
-        "principal": origin.principal,
-        "code": origin.code,
-        "note": origin.note,
-    }
-    for name, value in lines.items():
-        if value:
-            console.print(f"      {name:<10}{escape(value)}", soft_wrap=True)
+class _Asked:
+    """One call of the command; doubts about the ledger are told before what rests on it."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        table: str,
+        where: str | None,
+        as_of: str | None,
+        columns: list[str] | None,
+        limit: int,
+        as_json: bool,
+    ) -> None:
+        self.name = parse(table)
+        self.where, self.as_of, self.columns = where, as_of, columns
+        self.limit, self.as_json = limit, as_json
+        self.ledger: Ledger = workspace.ledger(read_only=True)
+        self.catalog = workspace.catalog()
+        self.missing: Sequence[str] = ()
+        self.doubts: list[Finding] = []
+        self._checked: set[int] = set()
+        self._doubt(_check_heads(workspace, self.ledger))
+
+    def trace(self) -> None:
+        """Answer for the rows that are there, each as it is read."""
+        from odi_audit.query.trace import start_trace
+
+        tracing = start_trace(
+            self.ledger,
+            self.catalog,
+            self.name,
+            self.where,
+            as_of=self.as_of,
+            columns=self.columns,
+            limit=self.limit,
+        )
+        if self.as_json:
+            self._stream(tracing)
+        else:
+            console = render.stdout()
+            shown = 0
+            for row in tracing:
+                self._check(tracing.entries)
+                trace_page.row(console, row)
+                shown += 1
+            if not shown:
+                console.print("No row matches.")
+        self._end(tracing.missing, cut=tracing.cut)
+
+    def history(self) -> None:
+        """Answer with every version of the rows."""
+        from odi_audit.query.versions import histories
+
+        found = histories(
+            self.ledger,
+            self.catalog,
+            self.name,
+            self.where,
+            as_of=self.as_of,
+            columns=self.columns,
+            limit=self.limit,
+        )
+        self._check(found.entries)
+        render.answer(
+            HISTORY_SCHEMA,
+            {
+                **self._about(found.table, found.snapshot),
+                "rows": [row.to_json() for row in found.rows],
+                **self._rest(found.missing, cut=found.cut),
+            },
+            as_json=self.as_json,
+            human=lambda console: trace_page.histories(console, found),
+        )
+        self._end(found.missing, cut=found.cut)
+
+    def deleted(self) -> None:
+        """Answer for rows that are there no more."""
+        from odi_audit.query.gone import gone_rows
+
+        found = gone_rows(
+            self.ledger,
+            self.catalog,
+            self.name,
+            self.where,
+            as_of=self.as_of,
+            columns=self.columns,
+            limit=self.limit,
+        )
+        self._check(found.entries)
+        render.answer(
+            DELETED_SCHEMA,
+            {
+                **self._about(found.table, found.snapshot),
+                "rows": [row.to_json() for row in found.rows],
+                "horizon": found.horizon.to_json(),
+                **self._rest(found.missing, cut=found.cut),
+            },
+            as_json=self.as_json,
+            human=lambda console: trace_page.gone(console, found),
+        )
+        self._end(found.missing, cut=found.cut)
+
+    # -- parts of every answer -------------------------------------------------------------------
+
+    def _about(self, table: TableRef, snapshot: str | None) -> dict[str, Json]:
+        return {
+            "table": table.name,
+            "table_uuid": table.uuid,
+            "where": self.where,
+            "as_of": self.as_of,
+            "snapshot": snapshot,
+        }
+
+    def _rest(self, missing: Sequence[str], *, cut: bool) -> dict[str, Json]:
+        return {
+            "limit": self.limit,
+            "cut": cut,
+            "missing": list(missing),
+            "doubts": [doubt.to_json() for doubt in self.doubts],
+        }
+
+    def _stream(self, tracing: Tracing) -> None:
+        """Write the JSON answer row by row, so that a large one needs no memory."""
+        rows = iter(tracing)
+        # A filter that does not fit is told before anything is written.
+        row = next(rows, None)
+        about = json.dumps(self._about(tracing.table, tracing.snapshot), ensure_ascii=False)
+        sys.stdout.write(f'{{"schema": "{SCHEMA}", "data": {about[:-1]}, "rows": [')
+        separator = ""
+        while row is not None:
+            self._check(tracing.entries)
+            sys.stdout.write(separator + _text(row.to_json()))
+            separator = ", "
+            row = next(rows, None)
+        rest = _text(self._rest(tracing.missing, cut=tracing.cut))
+        sys.stdout.write(f"], {rest[1:]}}}\n")
+        sys.stdout.flush()
+
+    def _check(self, entries: Collection[int]) -> None:
+        if len(entries) == len(self._checked):
+            return  # what was checked is a part of them
+        fresh = sorted(set(entries) - self._checked)
+        self._checked.update(fresh)
+        self._doubt(check_entries(self.ledger, fresh))
+
+    def _doubt(self, findings: Sequence[Finding]) -> None:
+        self.doubts.extend(findings)
+        for finding in findings:
+            render.stderr().print(
+                escape(f"{finding.code}: the ledger is in doubt: {finding.message}"),
+                soft_wrap=True,
+            )
+            render.stderr().print(escape(f"  next: {finding.hint}"), soft_wrap=True)
+
+    def _end(self, missing: Sequence[str], *, cut: bool) -> None:
+        self.missing = missing
+        talk = render.stderr()
+        for path in missing:
+            talk.print(escape(f"gone: {path}; its rows are not in the answer"), soft_wrap=True)
+        if cut:
+            talk.print(f"The first {self.limit} rows are shown; --limit shows more.")
+
+
+def _names(columns: str | None) -> list[str] | None:
+    if columns is None:
+        return None
+    names = [name.strip() for name in columns.split(",") if name.strip()]
+    if not names:
+        raise UsageError("--columns names no column", hint="--columns order_id,amount")
+    return names
+
+
+def _text(body: JsonObject) -> str:
+    return json.dumps(body, ensure_ascii=False)
+
+
+def _check_heads(workspace: Workspace, ledger: Ledger) -> list[Finding]:
+    from odi_audit.ledger.verify import heads_in
+
+    return check_heads(ledger, verifiers=_keys(workspace), heads=heads_in(workspace.heads_dir))
+
+
+def _keys(workspace: Workspace) -> list[VerifierKey]:
+    """Return the lake's public keys; none where this reader has been given none."""
+    from odi_audit.ledger import note
+
+    path = note.public_path(workspace.settings.ledger.key_path)
+    try:
+        return note.read_verifiers(path) if path.exists() else []
+    except KeyProblem:
+        return []

@@ -46,7 +46,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryFilter:
-    """Which entries to list; every field narrows."""
+    """Which entries to list; every field narrows. ``first`` and ``before`` are indexes."""
 
     kinds: tuple[Kind, ...] = ()
     job: JobName | None = None
@@ -54,6 +54,8 @@ class EntryFilter:
     table: TableUuid | None = None
     since: str | None = None
     until: str | None = None
+    first: int | None = None
+    before: int | None = None
 
 
 class Ledger(Protocol):
@@ -109,8 +111,13 @@ class Ledger(Protocol):
         """Return the one landed record of a batch on a table."""
         ...
 
-    def open_intents(self, *, job: JobName | None = None) -> list[Entry]:
-        """Return the intents that nothing has settled yet, in order."""
+    def open_intents(
+        self, *, job: JobName | None = None, first: int = 0, before: int | None = None
+    ) -> list[Entry]:
+        """Return the intents that nothing has settled yet, in order.
+
+        The cost is that of looking at every intent from ``first`` to before ``before``.
+        """
         ...
 
     def open_attempts(self, batch: BatchId) -> list[Entry]:

@@ -116,6 +116,10 @@ def _narrowed(session: Session, where: EntryFilter) -> tuple[list[str], list[Sql
             # Times never go backwards, so a time is a place: looked up once, by its own index.
             parts.append(f"idx {sign} ?")
             values.append(_first_at(session, bound))
+    for index, sign in ((where.first, ">="), (where.before, "<")):
+        if index is not None:
+            parts.append(f"idx {sign} ?")
+            values.append(index)
     return parts, values
 
 
@@ -185,14 +189,14 @@ def undone(session: Session, batch: BatchId, table: TableUuid) -> Entry | None:
     )
 
 
-def open_intents(session: Session, floor: int) -> list[Entry]:
-    """Return the intents from ``floor`` on that nothing has settled, in order."""
+def open_intents(session: Session, first: int, before: int) -> list[Entry]:
+    """Return the intents from ``first`` to before ``before`` that nothing has settled, in order."""
     return _entries(
         session.rows(
             "SELECT e.idx, e.body FROM entry_index i JOIN entries e ON e.idx = i.idx"
-            " WHERE i.kind = ? AND i.idx >= ?"
+            " WHERE i.kind = ? AND i.idx >= ? AND i.idx < ?"
             " AND NOT EXISTS (SELECT 1 FROM settled s WHERE s.intent = i.idx) ORDER BY i.idx",
-            (Kind.INTENT.value, floor),
+            (Kind.INTENT.value, first, before),
         )
     )
 

@@ -199,11 +199,15 @@ class SqlLedger:
         """Return the one landed record of a batch on a table."""
         return reading.landed(self.database, batch, table)
 
-    def open_intents(self, *, job: JobName | None = None) -> list[Entry]:
+    def open_intents(
+        self, *, job: JobName | None = None, first: int = 0, before: int | None = None
+    ) -> list[Entry]:
         """Return the intents that nothing has settled yet, in order."""
-        ahead = tree.size(self.database)
-        found = reading.open_intents(self.database, self._settled_below)
-        self._settled_below = found[0].index if found else ahead
+        size = tree.size(self.database)
+        low, high = max(first, self._settled_below), size if before is None else before
+        found = reading.open_intents(self.database, low, high)
+        if low == self._settled_below:
+            self._settled_below = found[0].index if found else max(low, min(high, size))
         return [entry for entry in found if job is None or entry.job == job]
 
     def open_attempts(self, batch: BatchId) -> list[Entry]:

@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from odi_audit.canonical import JsonObject
 from odi_audit.errors import UsageError
@@ -17,12 +18,11 @@ from odi_audit.ids import BatchId, JobName, RunId, TableUuid
 from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.entries import Entry, Kind
 from odi_audit.query import facts
+from odi_audit.query.lookup import newer_first, newest, with_open
 
 LIMIT_DEFAULT = 50
 LIMIT_MAX = 100_000
 """More lines than anyone reads; whoever needs all exports the ledger."""
-_PAGE = 200
-_PAGE_GROWTH = 4
 _UNLANDED = (Kind.REFUSED, Kind.ABANDONED, Kind.UNKNOWN)
 
 
@@ -118,7 +118,19 @@ def list_batches(
     return sorted(summaries, key=lambda summary: summary.intent, reverse=True)
 
 
-def summarise(ledger: Ledger, entries: list[Entry]) -> BatchSummary | None:
+class Standing(Protocol):
+    """What must be asked to say how a batch stands: the ledger, or what was read from it."""
+
+    def undone(self, batch: BatchId, table: TableUuid) -> Entry | None:
+        """Return the entry that took a landed batch out of a table again."""
+        ...
+
+    def is_alive(self, owner: str) -> bool:
+        """Say whether the process that holds ``owner`` still lives."""
+        ...
+
+
+def summarise(ledger: Standing, entries: list[Entry]) -> BatchSummary | None:
     """Add up everything recorded about one batch; None where it never had an intent."""
     intents = [entry for entry in entries if entry.kind is Kind.INTENT]
     if not intents:
@@ -155,7 +167,7 @@ def summarise(ledger: Ledger, entries: list[Entry]) -> BatchSummary | None:
     )
 
 
-def batch_state(ledger: Ledger, entries: list[Entry]) -> BatchState:
+def batch_state(ledger: Standing, entries: list[Entry]) -> BatchState:
     """Decide how a batch stands, from its entries in order."""
     settled = {entry.intent: entry for entry in entries if entry.settles}
     effects = [entry for entry in entries if entry.kind in facts.EFFECTS]
@@ -178,11 +190,11 @@ def batch_state(ledger: Ledger, entries: list[Entry]) -> BatchState:
     return BatchState.REFUSED if final.kind is Kind.REFUSED else BatchState.ABANDONED
 
 
-def _undone(ledger: Ledger, landed: list[Entry]) -> bool:
+def _undone(ledger: Standing, landed: list[Entry]) -> bool:
     return bool(landed) and all(undoing(ledger, entry) is not None for entry in landed)
 
 
-def undoing(ledger: Ledger, landed: Entry) -> Entry | None:
+def undoing(ledger: Standing, landed: Entry) -> Entry | None:
     """Return the entry that took a landed batch out of its table after it had landed."""
     if landed.batch is None or landed.table is None:
         return None
@@ -190,7 +202,7 @@ def undoing(ledger: Ledger, landed: Entry) -> Entry | None:
     return found if found is not None and found.index > landed.index else None
 
 
-def _alive(ledger: Ledger, intent: Entry) -> bool:
+def _alive(ledger: Standing, intent: Entry) -> bool:
     owner = facts.text(intent.facts, "owner")
     return owner is not None and ledger.is_alive(owner)
 
@@ -225,16 +237,16 @@ def _candidates(
         BatchState.UNKNOWN: (Kind.UNKNOWN,),
     }
     if state in {BatchState.IN_FLIGHT, BatchState.OPEN, BatchState.PARTLY_LANDED}:
-        entries: Iterator[Entry] = iter(_open(ledger, job))
+        entries: Iterator[Entry] = iter(ledger.open_intents(job=job)[::-1])
     elif state is BatchState.UNDONE:
         yield from _named_as_undone(ledger, table, since)
         return
     elif state in outcomes:
-        entries = _newest(ledger, EntryFilter(kinds=outcomes[state], job=job, since=since))
+        entries = newest(ledger, EntryFilter(kinds=outcomes[state], job=job, since=since))
     elif table is not None:
         entries = _of_table(ledger, table, job, since)
     else:
-        entries = _newest(ledger, intents)
+        entries = newest(ledger, intents)
     for entry in entries:
         if entry.batch is not None and _mentions(ledger, entry, table):
             yield entry.batch
@@ -244,31 +256,25 @@ def _of_table(
     ledger: Ledger, table: TableUuid, job: JobName | None, since: str | None
 ) -> Iterator[Entry]:
     """Yield what happened to a table, and what was meant to happen to it and did not."""
-    done = _newest(ledger, EntryFilter(table=table, job=job, since=since))
-    failed = _newest(ledger, EntryFilter(kinds=_UNLANDED, job=job, since=since))
-    return heapq.merge(done, failed, _open(ledger, job), key=_newer_first)
+    done = newest(ledger, EntryFilter(table=table, job=job, since=since))
+    failed = newest(ledger, EntryFilter(kinds=_UNLANDED, job=job, since=since))
+    merged = heapq.merge(done, failed, key=newer_first)
+    return with_open(ledger, merged, job=job, first=_first_since(ledger, since))
 
 
-def _newest(ledger: Ledger, where: EntryFilter) -> Iterator[Entry]:
-    # Asked again for more, and more each time: what was appended between only repeats a batch.
-    limit, seen = _PAGE, 0
-    while True:
-        page = ledger.find(where, limit=limit, newest_first=True)
-        yield from page[seen:]
-        if len(page) < limit:
-            return
-        seen, limit = len(page), limit * _PAGE_GROWTH
-
-
-def _open(ledger: Ledger, job: JobName | None) -> list[Entry]:
-    return sorted(ledger.open_intents(job=job), key=_newer_first)
+def _first_since(ledger: Ledger, since: str | None) -> int:
+    """Return the index of the first entry since a moment; past the end where there is none."""
+    if since is None:
+        return 0
+    found = ledger.find(EntryFilter(since=since), limit=1)
+    return found[0].index if found else ledger.head().size
 
 
 def _named_as_undone(
     ledger: Ledger, table: TableUuid | None, since: str | None
 ) -> Iterator[BatchId]:
     where = EntryFilter(kinds=(Kind.ROLLBACK, Kind.UNDO), table=table, since=since)
-    for entry in _newest(ledger, where):
+    for entry in newest(ledger, where):
         for batch in facts.texts(entry.facts, "undone"):
             yield BatchId(batch)
 
@@ -282,7 +288,3 @@ def _mentions(ledger: Ledger, entry: Entry, table: TableUuid | None) -> bool:
 
 def _intent_of(get: Callable[[int], Entry], entry: Entry) -> Entry | None:
     return None if entry.intent is None else get(entry.intent)
-
-
-def _newer_first(entry: Entry) -> int:
-    return -entry.index

@@ -124,6 +124,26 @@ class LiveTable:
             current = by_id[current].parent
         return chain
 
+    def has_position_delete_files(self) -> bool:
+        """Say whether rows are deleted by files of positions, as before format v3, not by vectors.
+
+        Reads the delete manifests: ask only where the answer decides something.
+        """
+        snapshot = self.base.currentSnapshot()
+        if snapshot is None:
+            return False
+        io, specs = self.java.io(), self.base.specsById()
+        for manifest in snapshot.deleteManifests(io):
+            reader = self.jvm.iceberg.ManifestFiles.readDeleteManifest(manifest, io, specs)
+            try:
+                files = reader.iterator()
+                while files.hasNext():
+                    if str(files.next().format()) != "PUFFIN":
+                        return True
+            finally:
+                reader.close()
+        return False
+
     def find(self, batch: BatchId) -> SnapshotFacts | None:
         """Return main's snapshot that carries a batch's stamp."""
         return next(

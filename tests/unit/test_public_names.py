@@ -19,6 +19,8 @@ NAMES = [
     "lsn",
     "mapping",
     "once",
+    "read_changes",
+    "read_stable",
     "run",
     "session",
     "sink",

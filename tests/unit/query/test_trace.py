@@ -187,13 +187,25 @@ def test_rows_numbered_at_an_upgrade_are_not_given_to_the_batch_that_numbered_th
     bench: Bench,
 ) -> None:
     old = replace(snapshot(1, 0, 0), first_row_id=None, added_rows=None)
-    numbering = snapshot(2, 0, 30, records=10)
+    numbering = replace(snapshot(2, 0, 30, records=10), parent=old.id)
     before, after = landed(bench, old), landed(bench, numbering)
     origins = Origins(bench.ledger, v3(bench, old, numbering))
     assert origins.birth(25, SnapshotId("1")).batch == before
     assert origins.birth(25, SnapshotId("1")).confidence is Confidence.FILE
     assert origins.birth(3, SnapshotId("2")).batch == after
     assert origins.birth(25, SnapshotId("7")).confidence is Confidence.UNKNOWN
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_ids_taken_for_rewritten_manifests_hide_no_birth(bench: Bench, kept: bool) -> None:
+    first = snapshot(1, 0, 100)
+    # A delete that rewrites a manifest takes an id for each row in it, and brings one row.
+    second = replace(snapshot(2, 100, 60, "overwrite", records=1), parent=first.id)
+    born, changed = landed(bench, first), landed(bench, second, "upsert")
+    origins = Origins(bench.ledger, v3(bench, first, second) if kept else v3(bench, second))
+    assert origins.birth(140, second.id).batch == changed
+    assert origins.birth(140, second.id).confidence is Confidence.EXACT
+    assert origins.birth(40, second.id).batch == born
 
 
 @pytest.mark.parametrize(

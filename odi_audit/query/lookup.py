@@ -1,0 +1,112 @@
+"""Finding entries and tables for the commands that look over a whole history.
+
+Owns the walk along the ledger's indexes in bounded memory, and the finding of a table that was
+renamed or dropped since. Must never hold more than a page of entries.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from odi_audit.catalog.state import TableState
+from odi_audit.errors import TableNotFound
+from odi_audit.ids import JobName
+from odi_audit.ledger.port import EntryFilter, Ledger
+from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.tables import TableName, TableRef
+
+if TYPE_CHECKING:
+    from odi_audit.catalog.lake import LakeCatalog
+
+PAGE = 2_000
+"""Entries held at a time."""
+FIRST_PAGE = 200
+"""Entries of the first page where the newest are likely to be enough."""
+PAGE_GROWTH = 4
+"""The next page is so much larger, up to :data:`PAGE`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """A table that somebody named; ``state`` is None where the catalog no longer has it."""
+
+    ref: TableRef
+    state: TableState | None
+
+
+def walk(ledger: Ledger, where: EntryFilter, *, stop: int | None = None) -> Iterator[Entry]:
+    """Yield the entries that match, in order, a page at a time; those from ``stop`` on not."""
+    bounded = replace(where, before=stop)
+    while True:
+        page = ledger.find(bounded, limit=PAGE)
+        yield from page
+        if len(page) < PAGE:
+            return
+        bounded = replace(bounded, first=page[-1].index + 1)
+
+
+def find_named(ledger: Ledger, catalog: LakeCatalog, name: TableName) -> Named:
+    """Return the table of a name: as the catalog has it now, else as the ledger knew it.
+
+    Raises:
+        TableNotFound: neither knows it; near matches are in the message.
+    """
+    try:
+        state = catalog.load(name)
+    except TableNotFound:
+        created = ledger.find(EntryFilter(kinds=(Kind.TABLE_CREATED,)))
+        known = [
+            entry.table
+            for entry in created
+            if entry.table is not None and entry.table.name == str(name)
+        ]
+        if not known:
+            raise
+        found = catalog.load_by_uuid(known[-1].uuid)
+        return Named(ref=known[-1] if found is None else found.ref, state=found)
+    return Named(ref=state.ref, state=state)
+
+
+def newest(
+    ledger: Ledger, where: EntryFilter, *, page_entries: int = FIRST_PAGE
+) -> Iterator[Entry]:
+    """Yield the entries that match, newest first; each page is asked for when it is needed."""
+    limit = page_entries
+    while True:
+        page = ledger.find(where, limit=limit, newest_first=True)
+        yield from page
+        if len(page) < limit:
+            return
+        where = replace(where, before=page[-1].index)
+        limit = min(limit * PAGE_GROWTH, PAGE)
+
+
+def with_open(
+    ledger: Ledger, entries: Iterator[Entry], *, job: JobName | None = None, first: int = 0
+) -> Iterator[Entry]:
+    """Add the open intents, from ``first`` on, to entries that come newest first.
+
+    Intents are looked at only as far back as the entries have been taken: in a long ledger that
+    is what makes a short answer cheap.
+    """
+    high: int | None = None
+    while page := list(islice(entries, FIRST_PAGE)):
+        low = max(page[-1].index, first)
+        yield from heapq.merge(page, _open(ledger, job, low, high), key=newer_first)
+        high = low
+    yield from _open(ledger, job, first, high)
+
+
+def _open(ledger: Ledger, job: JobName | None, first: int, before: int | None) -> list[Entry]:
+    if before is not None and before <= first:
+        return []
+    return ledger.open_intents(job=job, first=first, before=before)[::-1]
+
+
+def newer_first(entry: Entry) -> int:
+    """Return the key that puts newer entries first."""
+    return -entry.index
