@@ -12,21 +12,20 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
 from odi_audit.canonical import Json, JsonObject
 from odi_audit.cli import render, trace_page
 from odi_audit.cli.common import JsonOption, LakeOption
-from odi_audit.errors import Exit, KeyProblem, UsageError
+from odi_audit.cli.doubts import tell, tell_doubts, tell_missing
+from odi_audit.errors import Exit, UsageError
 from odi_audit.ledger.port import Ledger
 from odi_audit.model.findings import Finding
 from odi_audit.model.tables import TableRef, parse
 from odi_audit.query.seen import LIMIT_DEFAULT
-from odi_audit.query.trust import check_entries, check_heads
+from odi_audit.query.trust import check_entries
 from odi_audit.workspace import Workspace
 
 if TYPE_CHECKING:
-    from odi_audit.ledger.note import VerifierKey
     from odi_audit.query.trace import Tracing
 
 SCHEMA = "odi.trace/1"
@@ -55,6 +54,13 @@ def command(
     deleted: Annotated[
         bool, typer.Option("--deleted", help="Rows that are gone, and who took them out.")
     ] = False,
+    source_offset: Annotated[
+        bool,
+        typer.Option(
+            "--source-offset",
+            help="Also the record of the source, of tables made with provenance=row.",
+        ),
+    ] = False,
     lake: LakeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -64,6 +70,8 @@ def command(
     """
     if history and deleted:
         raise UsageError("--history and --deleted are two questions: ask one at a time")
+    if source_offset and (history or deleted):
+        raise UsageError("--source-offset is answered for rows as they are: ask it alone")
     with Workspace.find(lake) as workspace:
         asked = _Asked(workspace, table, where, as_of, _names(columns), limit, as_json)
         if history:
@@ -71,7 +79,7 @@ def command(
         elif deleted:
             asked.deleted()
         else:
-            asked.trace()
+            asked.trace(source_offset=source_offset)
     if asked.doubts or asked.missing:
         raise typer.Exit(Exit.FINDINGS)
 
@@ -97,9 +105,9 @@ class _Asked:
         self.missing: Sequence[str] = ()
         self.doubts: list[Finding] = []
         self._checked: set[int] = set()
-        self._doubt(_check_heads(workspace, self.ledger))
+        self.doubts.extend(tell_doubts(workspace))
 
-    def trace(self) -> None:
+    def trace(self, *, source_offset: bool) -> None:
         """Answer for the rows that are there, each as it is read."""
         from odi_audit.query.trace import start_trace
 
@@ -111,6 +119,7 @@ class _Asked:
             as_of=self.as_of,
             columns=self.columns,
             limit=self.limit,
+            source_offset=source_offset,
         )
         if self.as_json:
             self._stream(tracing)
@@ -155,15 +164,16 @@ class _Asked:
         """Answer for rows that are there no more."""
         from odi_audit.query.gone import gone_rows
 
-        found = gone_rows(
-            self.ledger,
-            self.catalog,
-            self.name,
-            self.where,
-            as_of=self.as_of,
-            columns=self.columns,
-            limit=self.limit,
-        )
+        with render.working("looking for rows that are gone"):
+            found = gone_rows(
+                self.ledger,
+                self.catalog,
+                self.name,
+                self.where,
+                as_of=self.as_of,
+                columns=self.columns,
+                limit=self.limit,
+            )
         self._check(found.entries)
         render.answer(
             DELETED_SCHEMA,
@@ -219,24 +229,15 @@ class _Asked:
             return  # what was checked is a part of them
         fresh = sorted(set(entries) - self._checked)
         self._checked.update(fresh)
-        self._doubt(check_entries(self.ledger, fresh))
-
-    def _doubt(self, findings: Sequence[Finding]) -> None:
-        self.doubts.extend(findings)
-        for finding in findings:
-            render.stderr().print(
-                escape(f"{finding.code}: the ledger is in doubt: {finding.message}"),
-                soft_wrap=True,
-            )
-            render.stderr().print(escape(f"  next: {finding.hint}"), soft_wrap=True)
+        found = check_entries(self.ledger, fresh)
+        tell(found)
+        self.doubts.extend(found)
 
     def _end(self, missing: Sequence[str], *, cut: bool) -> None:
         self.missing = missing
-        talk = render.stderr()
-        for path in missing:
-            talk.print(escape(f"gone: {path}; its rows are not in the answer"), soft_wrap=True)
+        tell_missing(missing)
         if cut:
-            talk.print(f"The first {self.limit} rows are shown; --limit shows more.")
+            render.stderr().print(f"The first {self.limit} rows are shown; --limit shows more.")
 
 
 def _names(columns: str | None) -> list[str] | None:
@@ -250,20 +251,3 @@ def _names(columns: str | None) -> list[str] | None:
 
 def _text(body: JsonObject) -> str:
     return json.dumps(body, ensure_ascii=False)
-
-
-def _check_heads(workspace: Workspace, ledger: Ledger) -> list[Finding]:
-    from odi_audit.ledger.verify import heads_in
-
-    return check_heads(ledger, verifiers=_keys(workspace), heads=heads_in(workspace.heads_dir))
-
-
-def _keys(workspace: Workspace) -> list[VerifierKey]:
-    """Return the lake's public keys; none where this reader has been given none."""
-    from odi_audit.ledger import note
-
-    path = note.public_path(workspace.settings.ledger.key_path)
-    try:
-        return note.read_verifiers(path) if path.exists() else []
-    except KeyProblem:
-        return []

@@ -31,6 +31,10 @@ def row(console: Console, found: RowTrace) -> None:
         console.print("  not changed since")
     else:
         _origin(console, "last changed by", found.last_change)
+    record = found.source_record
+    if record is not None:
+        by = "of an earlier change" if record.brought_by is None else _what(record.brought_by)
+        _line(console, f"  source record {record.partition} at {record.offset}, {by}")
     console.print()
 
 

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 from odi_audit.canonical import Json, JsonObject
 from odi_audit.ids import SnapshotId
 from odi_audit.ledger.port import Ledger
+from odi_audit.model import provenance
 from odi_audit.model.tables import TableName, TableRef
 from odi_audit.query.copies import Copies
 from odi_audit.query.origin import Confidence, Origin, digits
 from odi_audit.query.origins import Origins
 from odi_audit.query.seen import LIMIT_DEFAULT, LIMIT_MAX, ask, check_limit, plain, seen_rows
+from odi_audit.query.source_record import SourceRecord, check_kept, source_record
 
 if TYPE_CHECKING:
     from odi_audit.catalog.lake import LakeCatalog
@@ -50,9 +52,11 @@ class RowTrace:
     position: int
     birth: Origin
     last_change: Origin
+    source_record: SourceRecord | None = None
 
     def to_json(self) -> JsonObject:
         """Return the form that ``--json`` prints."""
+        record = self.source_record
         return {
             "values": dict(self.values),
             "row_id": digits(self.row_id),
@@ -61,14 +65,25 @@ class RowTrace:
             "position": digits(self.position),
             "birth": self.birth.to_json(),
             "last_change": self.last_change.to_json(),
+            "source_record": None if record is None else record.to_json(),
         }
 
 
 class Tracing:
     """A trace under way: iterate over it once, then look at what was missing or left out."""
 
-    def __init__(self, ledger: Ledger, question: Question, limit: int | None) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        question: Question,
+        limit: int | None,
+        *,
+        columns: Sequence[str] | None,
+        source_offset: bool,
+    ) -> None:
         self._question = question
+        self._columns = columns
+        self._source_offset = source_offset
         self._limit = limit
         self._origins = Origins(ledger, question.state)
         self._copies = Copies(question, self._origins)
@@ -106,20 +121,23 @@ class Tracing:
 
     def _row(self, seen: Seen) -> RowTrace:
         earlier = self._copies.of(seen)
-        asked = self._question.columns
         values = seen.values
-        if asked is not None:
-            values = {name: values[name] for name in asked if name in values}
+        if self._columns is not None:
+            values = {name: values[name] for name in self._columns if name in values}
+        birth = self._origins.birth(seen.row_id, seen.added_by, earlier)
+        last_change = self._origins.last_change(seen.row_id, seen.sequence, seen.added_by, earlier)
+        record = None
+        if self._source_offset:
+            record = source_record(seen.values, birth=birth, last_change=last_change)
         return RowTrace(
             values=values,
             row_id=seen.row_id,
             last_updated_sequence_number=seen.sequence,
             file=seen.file,
             position=seen.position,
-            birth=self._origins.birth(seen.row_id, seen.added_by, earlier),
-            last_change=self._origins.last_change(
-                seen.row_id, seen.sequence, seen.added_by, earlier
-            ),
+            birth=birth,
+            last_change=last_change,
+            source_record=record,
         )
 
 
@@ -132,21 +150,27 @@ def start_trace(
     as_of: str | None = None,
     columns: Sequence[str] | None = None,
     limit: int | None = None,
+    source_offset: bool = False,
 ) -> Tracing:
     """Begin a trace whose rows are read as they are asked for.
 
     ``as_of`` is a snapshot, a tag, a branch, a time or a batch; without it main is read as it is.
+    ``source_offset`` also names each row's source record, where the table keeps it.
 
     Raises:
         TableNotFound: there is no such table.
         EntryNotFound: there is nothing that ``as_of`` names (any more).
-        UsageError: a column is not there, or the limit is out of bounds; while iterating: the
-            filter cannot be read.
+        UsageError: a column is not there, the limit is out of bounds, or the table keeps no
+            source records; while iterating: the filter cannot be read.
     """
     if limit is not None:
         check_limit(limit)
-    question = ask(ledger, catalog.load(table), where, as_of=as_of, columns=columns)
-    return Tracing(ledger, question, limit)
+    state, read = catalog.load(table), columns
+    if source_offset:
+        check_kept(state)
+        read = None if columns is None else [*columns, provenance.PARTITION, provenance.OFFSET]
+    question = ask(ledger, state, where, as_of=as_of, columns=read)
+    return Tracing(ledger, question, limit, columns=columns, source_offset=source_offset)
 
 
 def trace(
@@ -158,6 +182,7 @@ def trace(
     as_of: str | None = None,
     columns: Sequence[str] | None = None,
     limit: int = LIMIT_DEFAULT,
+    source_offset: bool = False,
 ) -> list[RowTrace]:
     """Return the origins of the rows that match ``where``, at most ``limit`` of them.
 
@@ -165,7 +190,16 @@ def trace(
         StorageError: a data file is gone: :func:`start_trace` answers for the rest.
         TableNotFound, EntryNotFound, UsageError: as :func:`start_trace`.
     """
-    tracing = start_trace(ledger, catalog, table, where, as_of=as_of, columns=columns, limit=limit)
+    tracing = start_trace(
+        ledger,
+        catalog,
+        table,
+        where,
+        as_of=as_of,
+        columns=columns,
+        limit=limit,
+        source_offset=source_offset,
+    )
     found = list(tracing)
     refuse_missing(tracing.table, tracing.missing)
     return found

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import odi_audit as odi
+from odi_audit.cli.app import run as command
 from odi_audit.committer.run import Run
 from odi_audit.errors import OdiError, SchemaMismatch, UsageError
 from odi_audit.model.provenance import OFFSET, PARTITION, PROPERTY
+from odi_audit.model.tables import parse
+from odi_audit.query.trace import trace
 from tests.support.independent import Eyes
 
 if TYPE_CHECKING:
@@ -49,13 +52,14 @@ def part(topic: str, start: int, end: int) -> Offsets:
 
 
 def test_every_row_keeps_its_source_record_through_upsert_update_and_compaction(
-    lake: Workspace, run: Run, spark: SparkSession
+    lake: Workspace, run: Run, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run.append(sourced(messages(spark, ODD, 0, 3)), TABLE, offsets=part(ODD, 0, 3))
+    first = sourced(messages(spark, ODD, 0, 3))
+    appended = run.append(first, TABLE, offsets=part(ODD, 0, 3))
     newer = sourced(messages(spark, ODD, 3, 5)).selectExpr(
         "id - 2 AS id", "'b' AS v", PARTITION, OFFSET
     )
-    run.upsert(newer, TABLE, key=["id"], offsets=part(ODD, 3, 5))
+    upserted = run.upsert(newer, TABLE, key=["id"], offsets=part(ODD, 3, 5))
     run.update(TABLE, where="id = 0", set={"v": "'c'"})
     run.compact(TABLE, options={"rewrite-all": "true"})
     eyes = Eyes.on(lake.root)
@@ -65,6 +69,32 @@ def test_every_row_keeps_its_source_record_through_upsert_update_and_compaction(
         (2, "b", f"{ODD}-0", 4),
     ]
     assert eyes.metadata(TABLE)["properties"][PROPERTY] == "row"
+    rows = trace(lake.ledger(), lake.catalog(), parse(TABLE), columns=["id"], source_offset=True)
+    told = {row.values["id"]: row.source_record for row in rows}
+    assert {key: record and record.to_json() for key, record in told.items()} == {
+        # The update brought no record: the row's is still that of its birth.
+        0: record_of(0, appended.batch),
+        1: record_of(3, upserted.batch),
+        2: record_of(4, upserted.batch),
+    }
+    assert all(set(row.values) == {"id"} for row in rows)
+    assert command(["trace", TABLE, "--source-offset", "--lake", str(lake.root)]) == 0
+    assert f"source record {ODD}-0 at 3, batch {upserted.batch}" in capsys.readouterr().out
+
+
+def test_a_table_that_did_not_opt_in_says_how(lake: Workspace, run: Run) -> None:
+    run.create_table("sales.plain", "id bigint")
+    with pytest.raises(UsageError, match="does not keep each row's source record"):
+        trace(lake.ledger(), lake.catalog(), parse("sales.plain"), source_offset=True)
+
+
+def record_of(offset: int, batch: str) -> dict[str, object]:
+    return {
+        "source": "kafka://c",
+        "partition": f"{ODD}-0",
+        "offset": str(offset),
+        "batch": batch,
+    }
 
 
 @pytest.mark.parametrize(
