@@ -19,6 +19,13 @@ _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)$", re.DOTAL
 _SERVER = re.compile(r"^(?:\w+://)?(\[[^\]]+\]|[^:/\[\]]+):(\d+)$")
 _OBJECT_STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs"}
 """Schemes whose names are keys without a leading slash; S3's several schemes mean one store."""
+_DATABASES = {"postgres": "postgres", "postgresql": "postgres", "mysql": "mysql"}
+_PORTS = {"postgres": 5432, "mysql": 3306}
+_PORT = re.compile(r":\d+$")
+UNPLACED = "odi"
+"""The namespace of what has a name but no place: sources that only their job knows."""
+NAMESPACE_LENGTH_MAX = 1024
+_REFUSED = re.compile(r"[^A-Za-z0-9:;=/_.@+-]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -85,3 +92,63 @@ def of_topic(bootstrap: str, topic: str) -> DatasetName:
     if not topic:
         raise UsageError("a topic needs a name")
     return DatasetName(namespace=f"kafka://{match[1]}:{match[2]}", name=topic)
+
+
+def of_database(url: str, table: str | None = None) -> DatasetName:
+    """Name a database by its URL, JDBC or not, and a table in it where one is given.
+
+    ``jdbc:postgresql://h/shop`` with ``public.orders`` is (``postgres://h:5432``,
+    ``shop.public.orders``). A login and the parameters of the URL are never part of a name.
+
+    Raises:
+        UsageError: the URL names no host.
+    """
+    match = _SCHEME.match(url.removeprefix("jdbc:"))
+    if match is None or not match[2]:
+        raise UsageError(f"database URL {_without_login(url)!r} names no host")
+    scheme = _DATABASES.get(match[1].lower(), match[1].lower())
+    host = match[2].rpartition("@")[2]
+    port = _PORTS.get(scheme)
+    if port is not None and _PORT.search(host) is None:
+        host = f"{host}:{port}"
+    path = re.split(r"[?#;]", match[3], maxsplit=1)[0].strip("/")
+    return DatasetName(
+        namespace=f"{scheme}://{host}", name=".".join(part for part in (path, table) if part)
+    )
+
+
+def of_source(text: str) -> DatasetName | None:
+    """Name what a batch's offsets call their source; None where that names no dataset.
+
+    A location, a database's URL and ``kafka://host:port/topic`` are named as everywhere. A bare
+    word that only its job understands is kept under the namespace ``odi``, so that the graph has
+    a node for it which nothing else can be taken for.
+    """
+    match = _SCHEME.match(text)
+    try:
+        if match is None:
+            named = (
+                of_location(text)
+                if text.startswith("/")
+                else DatasetName(namespace=UNPLACED, name=text)
+            )
+        elif match[1].lower() in _DATABASES or text.startswith("jdbc:"):
+            named = of_database(text)
+        elif match[2] is None and match[1].lower() != LOCAL:
+            named = DatasetName(namespace=UNPLACED, name=text)
+        elif match[1].lower() == "kafka":
+            named = DatasetName(namespace=f"kafka://{match[2]}", name=match[3].strip("/"))
+        else:
+            named = of_location(_without_login(text))
+    except UsageError:
+        named = DatasetName(namespace=UNPLACED, name=_without_login(text))
+    return named if named.name else None
+
+
+def accepted(namespace: str) -> str:
+    """Return a namespace with what Marquez refuses in one (400) replaced by an underscore."""
+    return _REFUSED.sub("_", namespace)[:NAMESPACE_LENGTH_MAX] or "_"
+
+
+def _without_login(url: str) -> str:
+    return re.sub(r"(?<=://)[^/@\s]*@", "", url)

@@ -26,6 +26,8 @@ from odi_audit.model.tables import TableRef
 from odi_audit.redact import redact
 
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"")
+_FOUND = ("rules", "null_keys", "duplicate_keys", "promised", "staged")
+"""Numbers and names of rules behind a refusal; samples hold rows, and are never recorded."""
 REASON_LENGTH_MAX = 2000
 """An entry is kept for ever; a Java stack trace is not worth that."""
 
@@ -124,15 +126,21 @@ def landed(
     return _of(opened, Kind.LANDED, landing.table, facts, settles=settles)
 
 
-def refused(opened: Entry, error: OdiError, branches: Sequence[JsonObject]) -> Draft:
+def refused(opened: Entry, error: OdiError, branches: Sequence[JsonObject], **more: Json) -> Draft:
     """Record that the gate refused the batch, why, and where its rows can be looked at."""
-    return _of(
-        opened,
-        Kind.REFUSED,
-        opened.table,
-        {"code": error.code, "reason": _reason(error.record), "branches": list(branches)},
-        settles=True,
-    )
+    facts: dict[str, Json] = {
+        "code": error.code,
+        "reason": _reason(error.record),
+        "branches": list(branches),
+        **more,
+    }
+    return _of(opened, Kind.REFUSED, opened.table, facts, settles=True)
+
+
+def found(error: OdiError) -> dict[str, Json]:
+    """Return what the gate counted before it refused, for the record."""
+    counted: dict[str, Json] = {key: error.facts[key] for key in _FOUND if key in error.facts}
+    return {"found": counted} if counted else {}
 
 
 def abandoned(opened: Entry, reason: str, **more: Json) -> Draft:

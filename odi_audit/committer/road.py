@@ -17,6 +17,7 @@ from odi_audit.committer.operations import Operation, takes_rows, with_provenanc
 from odi_audit.committer.parts import Parts
 from odi_audit.committer.publishing import Publisher
 from odi_audit.committer.staging import Staged, check_shape, stage
+from odi_audit.committer.surroundings import surroundings
 from odi_audit.errors import (
     BatchReused,
     CommitConflict,
@@ -81,7 +82,7 @@ def commit(parts: Parts, batch: Batch) -> Receipt:
     ]
     works = [(target.ref, work(operation)) for operation, target in left]
     todo = [(with_provenance(item, target, planned.offsets), target) for item, target in left]
-    more = {} if batch.stream is None else {"stream": batch.stream}
+    more = surroundings(parts, jvm, [target for _, target in left], stream=batch.stream)
     opened = parts.ledger.append(records.intent(planned, works, **more))[0]
     parts.reach("intended")
     names = ", ".join(target.ref.name for _, target in todo)
@@ -109,9 +110,8 @@ class _Attempt:
             self._parts.reach("gated")
             outcomes = publisher.publish_all(self._staged, moves)
         except Refused as refusal:
-            if publisher.settled or publisher.landed_some:
-                raise
-            self._refuse(refusal)
+            if not (publisher.settled or publisher.landed_some):
+                self._refuse(refusal)
             raise
         except OdiError as error:
             if not (publisher.settled or publisher.landed_some or publisher.unknown):
@@ -261,7 +261,8 @@ class _Attempt:
                 )
             else:
                 publish.discard(staged.target, staged.snapshot)
-        self._parts.ledger.append(records.refused(self._opened, refusal, branches))
+        found = records.found(refusal)
+        self._parts.ledger.append(records.refused(self._opened, refusal, branches, **found))
         if branches:
             refusal.facts["branch"] = str(branches[0]["branch"])
         log.warning("refused", code=refusal.code, reason=refusal.message)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from odi_audit import logs
+from odi_audit import clock, logs
 from odi_audit.canonical import Json, JsonObject
 from odi_audit.committer import records
 from odi_audit.committer.quiet import (
@@ -22,6 +22,7 @@ from odi_audit.committer.quiet import (
     receipt,
     swap,
 )
+from odi_audit.committer.surroundings import surroundings
 from odi_audit.errors import (
     OdiError,
     SchemaMismatch,
@@ -75,7 +76,8 @@ def create_table(
     if present is not None:
         return _present(caller, present, schema, work, if_not_exists=if_not_exists)
     planned = planned_for(caller, name, None, work)
-    opened = intend(caller, planned, TableRef(uuid=TableUuid(""), name=str(name)), work)
+    nowhere = TableRef(uuid=TableUuid(""), name=str(name))
+    opened = intend(caller, planned, nowhere, work, **_around(caller))
     marker = marker_of(opened)
     try:
         ddl.create(
@@ -116,7 +118,8 @@ def evolve_schema(caller: Caller, name: TableName, steps: list[tuple[str, str, s
         "table": str(name),
         "steps": [list(step) for step in steps],
     }
-    opened = intend(caller, planned_for(caller, name, table, work), table.ref, work)
+    planned = planned_for(caller, name, table, work)
+    opened = intend(caller, planned, table.ref, work, **_around(caller, table))
 
     def change(stage: Stage) -> None:
         try:
@@ -156,7 +159,7 @@ def rollback(caller: Caller, name: TableName, to: SnapshotId) -> Receipt:
         )
     work: JsonObject = {"op": "rollback", "table": str(name), "to": to}
     planned = planned_for(caller, name, table, work)
-    opened = intend(caller, planned, table.ref, work, head=table.head)
+    opened = intend(caller, planned, table.ref, work, head=table.head, **_around(caller, table))
     undone_from = table
 
     def change(stage: Stage) -> None:
@@ -194,7 +197,8 @@ def expire(caller: Caller, name: TableName, *, older_than: datetime, retain_last
         "retain_last": retain_last,
     }
     planned = planned_for(caller, name, table, work)
-    opened = intend(caller, planned, table.ref, work, doomed=[facts.id for facts in doomed])
+    around = {"doomed": [facts.id for facts in doomed], **_around(caller, table)}
+    opened = intend(caller, planned, table.ref, work, **around)
     foreign = foreign_drafts(table.ref, doomed)
     if foreign:
         caller.parts.ledger.append(*foreign)
@@ -230,11 +234,23 @@ def foreign_drafts(ref: TableRef, snapshots: Sequence[SnapshotFacts]) -> list[Dr
                 "added_rows": facts.added_rows,
                 "schema_id": facts.schema_id,
                 "counts": facts.counts(),
+                "committed_at": clock.to_text(clock.from_millis(facts.timestamp_ms)),
+                "engine": _engine(facts),
             },
         )
         for facts in snapshots
         if "odi.batch-id" not in facts.summary
     ]
+
+
+def _engine(facts: SnapshotFacts) -> str | None:
+    """Return which engine says that it wrote a snapshot."""
+    named = facts.summary.get("engine-name")
+    return named or ("spark" if "spark.app.id" in facts.summary else None)
+
+
+def _around(caller: Caller, *tables: LiveTable) -> dict[str, Json]:
+    return surroundings(caller.parts, caller.jvm(), tables)
 
 
 def _existing(jvm: Jvm, catalog: str, name: TableName) -> LiveTable | None:

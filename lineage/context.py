@@ -1,0 +1,95 @@
+"""What the events of an entry may look up: other entries of the same ledger, and nothing else.
+
+Owns the small interface and its implementation over a ledger. Every answer is "as of" an index: an
+entry that came later is never seen, so the events of an entry are the same whenever they are made.
+Must never keep more than a bounded number of entries in memory.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from odi_audit import clock
+from odi_audit.errors import EntryNotFound
+from odi_audit.ids import TableUuid
+from odi_audit.ledger.port import EntryFilter, Ledger
+from odi_audit.model.entries import Entry, Kind
+
+ENTRIES_KEPT_MAX = 2_000
+"""Intents, and entries that hold a schema, are asked for again and again; they are small."""
+_SAME_MOMENT = 4
+"""How many later entries of the same moment are expected: those of one transaction."""
+EFFECTS_MAX = 200
+"""How many changes of one table are looked through for a schema: more is a table gone wrong."""
+
+
+class Context(Protocol):
+    """What :func:`lineage.events.events_of` may ask; all of it from the ledger."""
+
+    def entry(self, index: int) -> Entry | None:
+        """Return an entry; None where there is none."""
+        ...
+
+    def attempt(self, intent: Entry, until: int) -> Sequence[Entry]:
+        """Return what was recorded of an attempt at a batch, in order, up to and with ``until``."""
+        ...
+
+    def effects(self, table: TableUuid, until: int, *kinds: Kind, limit: int) -> Sequence[Entry]:
+        """Return the newest entries of these kinds about a table at or before ``until``."""
+        ...
+
+
+class LedgerContext:
+    """The context over a real ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._kept: OrderedDict[int, Entry] = OrderedDict()
+
+    def remember(self, entry: Entry) -> None:
+        """Keep an entry that was read anyway, so that it need not be read again."""
+        self._kept[entry.index] = entry
+        self._kept.move_to_end(entry.index)
+        while len(self._kept) > ENTRIES_KEPT_MAX:
+            self._kept.popitem(last=False)
+
+    def entry(self, index: int) -> Entry | None:
+        """Return an entry; None where there is none."""
+        found = self._kept.get(index)
+        if found is None:
+            try:
+                found = self._ledger.get(index)
+            except EntryNotFound:
+                return None
+        self.remember(found)
+        return found
+
+    def attempt(self, intent: Entry, until: int) -> Sequence[Entry]:
+        """Return what was recorded of an attempt at a batch, in order, up to and with ``until``."""
+        if intent.batch is None:
+            return [intent]
+        return [
+            entry
+            for entry in self._ledger.batch_entries(intent.batch)
+            if entry.index <= until and intent.index in {entry.index, entry.intent}
+        ]
+
+    def effects(self, table: TableUuid, until: int, *kinds: Kind, limit: int) -> Sequence[Entry]:
+        """Return the newest entries of these kinds about a table at or before ``until``."""
+        last = self.entry(until)
+        if last is None or not table:
+            return []
+        # The filter's end is exclusive, and several entries may have one time.
+        after = clock.to_text(clock.from_text(last.time) + timedelta(microseconds=1))
+        where = EntryFilter(kinds=kinds, table=table, until=after)
+        asked = limit + _SAME_MOMENT
+        while True:
+            found = self._ledger.find(where, limit=asked, newest_first=True)
+            earlier = [entry for entry in found if entry.index <= until]
+            if len(earlier) >= limit or len(found) < asked:
+                return earlier[:limit]
+            # Many entries of one moment, all of them later than this one: look further back.
+            asked *= 4

@@ -1,0 +1,218 @@
+"""The last look at an event before it leaves: no secret, nothing a backend chokes on, not too big.
+
+Owns the event as a value, its bytes, and what is left out of one that is too big. Must never let
+out an event that openlineage-python's own classes would not have made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import attr
+
+from lineage.facets import PRODUCER, OdiTrimmedRunFacet, TrimmedFacet
+from odi_audit.canonical import JsonObject, encode
+from odi_audit.checks import must
+from odi_audit.ids import RunId
+from odi_audit.redact import redact_text
+
+if TYPE_CHECKING:
+    from openlineage.client.event_v2 import RunEvent
+
+EVENT_BYTES_MAX = 256 * 1024
+"""Backends keep every event for ever, and draw graphs from them: the ledger has the whole."""
+_KEPT = frozenset({"parent", "odi_ledger", "odi_trimmed", "jobType", "dataSource", "version"})
+"""Facets that are small, and without which an event has no place in the graph."""
+_NAMED_MAX = 100
+"""Parts left out that are named one by one; of more than these the number is told."""
+_NAMED_BYTES = 300
+_FRACTION = re.compile(r"(?:\":|\[|,)-?\d+(?:\.\d|[eE])")
+"""What looks like a number that is not whole; a text that looks like one costs time, no more."""
+_OWN = ("https://openlineage.io/spec/", PRODUCER)
+_NAMES: dict[Any, tuple[str, ...]] = {}
+"""The fields of each class that was met; there are about a hundred."""
+Facets: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One OpenLineage event: what it says, and which entry of the ledger says so.
+
+    ``place`` tells the events of one entry apart. (``index``, ``place``) orders all events of a
+    ledger; within a run no event may overtake another. ``body`` is ``document`` in canonical JSON
+    (RFC 8785): the same ledger gives the same bytes.
+    """
+
+    index: int
+    place: int
+    run: RunId
+    state: str
+    document: RunEvent
+    body: bytes
+
+    @property
+    def key(self) -> str:
+        """What tells this event from every other of the same ledger, on every making."""
+        return f"{self.index}.{self.place}"
+
+
+def finished(document: RunEvent, *, index: int, place: int = 0) -> Event:
+    """Return an event that may leave: without secrets, valid, and cut to size.
+
+    Raises:
+        Bug: it is not small without its big facets, or has no type.
+    """
+    texts: set[str] = set()
+    plain = _plain(document, texts)
+    if not _is_clean(texts):
+        _mask(document)
+        # Masked ids and times would be no event: the classes look at them once more.
+        attr.validate(document)
+        attr.validate(document.run)
+        plain = _plain(document, texts)
+    body = canonical(plain)
+    if len(body) > EVENT_BYTES_MAX:
+        _trim(document, len(body), index)
+        body = canonical(_plain(document, texts))
+        must(len(body) <= EVENT_BYTES_MAX, "an event without its big facets is small", index=index)
+    state = document.eventType
+    must(state is not None, "every event has a type", index=index)
+    assert state is not None
+    return Event(
+        index=index,
+        place=place,
+        run=RunId(document.run.runId),
+        state=state.value,
+        document=document,
+        body=body,
+    )
+
+
+def canonical(value: JsonObject) -> bytes:
+    """Return the RFC 8785 bytes of a value, in a tenth of the time where nothing in it is odd.
+
+    Python's own encoder gives the same bytes as long as there are no fractions, and no keys beyond
+    ASCII, which it sorts in another order.
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    if text.isascii() and _FRACTION.search(text) is None:
+        return text.encode()
+    return encode(value)
+
+
+# -- cleaning --------------------------------------------------------------------------------------
+
+
+def _is_clean(texts: set[str]) -> bool:
+    """Say whether no text holds a secret or a NUL, which PostgreSQL cannot store.
+
+    Nearly every event is clean, so its texts are looked at all at once.
+    """
+    together = "\n".join(sorted(text for text in texts if not text.startswith(_OWN)))
+    return "\x00" not in together and redact_text(together) == together
+
+
+def _mask(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if value.startswith(_OWN) else _masked(value)
+    if isinstance(value, dict):
+        return {_masked(key): _mask(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_mask(item) for item in value]
+    if value is not None:
+        for name in _names(type(value)):
+            held = getattr(value, name)
+            cleaned = _mask(held)
+            if cleaned is not held:
+                setattr(value, name, cleaned)
+    return value
+
+
+def _masked(text: str) -> str:
+    return redact_text(text.replace("\x00", "\ufffd"))
+
+
+# -- cutting to size -------------------------------------------------------------------------------
+
+
+def _trim(document: RunEvent, size: int, index: int) -> None:
+    """Take out the biggest facets until the event is small; what went is named with its digest."""
+    parts = sorted(_parts(document), key=lambda part: (-len(part[3]), part[0]))
+    gone: list[TrimmedFacet] = []
+    for path, facets, key, body in parts:
+        if size + _NAMED_BYTES * (min(len(gone), _NAMED_MAX) + 1) <= EVENT_BYTES_MAX:
+            break
+        del facets[key]
+        size -= len(body)
+        gone.append(
+            TrimmedFacet(path=path, bytes=len(body), sha256=hashlib.sha256(body).hexdigest())
+        )
+    runs = document.run.facets
+    assert runs is not None
+    runs["odi_trimmed"] = OdiTrimmedRunFacet(
+        index=index,
+        facets=gone[:_NAMED_MAX],
+        more=len(gone) - _NAMED_MAX if len(gone) > _NAMED_MAX else None,
+        producer=PRODUCER,
+    )
+
+
+def _parts(document: RunEvent) -> Iterator[tuple[str, Facets, str, bytes]]:
+    holders: list[tuple[str, Facets | None]] = [
+        ("run.facets", cast("Facets | None", document.run.facets)),
+        ("job.facets", cast("Facets | None", document.job.facets)),
+    ]
+    for place, read in enumerate(document.inputs or []):
+        holders += [
+            (f"inputs.{place}.facets", cast("Facets | None", read.facets)),
+            (f"inputs.{place}.inputFacets", cast("Facets | None", read.inputFacets)),
+        ]
+    for place, written in enumerate(document.outputs or []):
+        holders += [
+            (f"outputs.{place}.facets", cast("Facets | None", written.facets)),
+            (f"outputs.{place}.outputFacets", cast("Facets | None", written.outputFacets)),
+        ]
+    for path, facets in holders:
+        for key in sorted(facets or {}):
+            if facets is not None and key not in _KEPT:
+                yield f"{path}.{key}", facets, key, canonical(_plain(facets[key], set()))
+
+
+# -- attrs to JSON ---------------------------------------------------------------------------------
+
+
+def _plain(value: Any, texts: set[str]) -> Any:
+    """Return a value as openlineage-python's own serializer does: enums by value, no nulls.
+
+    Every text that was met on the way is put into ``texts``.
+    """
+    if isinstance(value, str):
+        texts.add(value)
+        return value
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        texts.update(value)
+        return {key: _plain(item, texts) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_plain(item, texts) for item in value if item is not None]
+    names = _names(type(value))
+    if not names:
+        return value
+    return {
+        name: _plain(item, texts) for name in names if (item := getattr(value, name)) is not None
+    }
+
+
+def _names(kind: Any) -> tuple[str, ...]:
+    found = _NAMES.get(kind)
+    if found is None:
+        made = attr.has(kind)
+        found = _NAMES[kind] = tuple(field.name for field in attr.fields(kind)) if made else ()
+    return found

@@ -1,0 +1,255 @@
+"""Every kind of entry, one chapter for each thing that can happen to a batch or a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from odi_audit.committer import records
+from odi_audit.errors import RuleBroken
+from odi_audit.ids import JobName, RunId
+from odi_audit.model.entries import Draft, Kind
+from odi_audit.model.offsets import (
+    OffsetKind,
+    Offsets,
+    Range,
+    kafka,
+    lsn,
+    once,
+    stream,
+    table_state,
+    watermark,
+)
+from tests.unit.lineage.conftest import (
+    COLUMNS,
+    LINES,
+    NOWHERE,
+    ORDERS,
+    SCHEMA,
+    WIDER,
+    History,
+    location,
+    snapshot_facts,
+    table_facts,
+    work,
+)
+
+CONTRACT = {"key": ["id"], "required": ["at"], "rules": {"amount is not negative": "amount >= 0"}}
+
+
+def table_created(told: History) -> None:
+    opened = told.intend(
+        (
+            NOWHERE,
+            {"op": "create_table", "table": "sales.orders", "properties": {"odi.owner": "shop"}},
+        ),
+        offsets=table_state("sales.orders", None, {}),
+    )
+    told.effect(
+        opened,
+        Kind.TABLE_CREATED,
+        operation="create_table",
+        location=location(ORDERS),
+        format_version=3,
+        schema=SCHEMA,
+    )
+
+
+def kafka_append(told: History) -> None:
+    part = kafka(
+        {"orders": {0: (100, 250), 1: (7, 9)}},
+        bootstrap="broker:9092,other:9092",
+        topic_ids={"orders": "T1"},
+        exact_count=True,
+    )
+    opened = told.intend(
+        work("append", contract=CONTRACT),
+        offsets=part,
+        columns=COLUMNS,
+        code="git+https://git.example.org/shop/jobs.git@0123abc4567",
+        environment={
+            "OPENLINEAGE_PARENT_ID": "airflow/daily.orders/0b6a3b1e-0000-4000-8000-00000000000a",
+            "AIRFLOW_CTX_DAG_ID": "daily",
+        },
+    )
+    counts = {"null_keys": 0, "duplicate_keys": 0, "required:at": 0, "rows": 152}
+    told.stage(opened, ORDERS, **counts, **{"rule:amount is not negative": 0})
+    told.land(opened)
+
+
+def many_tables(told: History) -> None:
+    opened = told.intend(work("append"), work("upsert", LINES, key=["order_id"]))
+    told.stage(opened, ORDERS, LINES)
+    told.land(opened, settles=False)
+    told.land(opened, LINES, "upsert")
+
+
+def refused(told: History) -> None:
+    opened = told.intend(work("append", contract=CONTRACT))
+    error = RuleBroken(
+        "append on sales.orders breaks amount is not negative (3 rows), at (1 rows)",
+        rules=["amount is not negative", "at"],
+        samples=["id=7"],
+    )
+    told.refuse(opened, error)
+
+
+def abandoned(told: History) -> None:
+    told.settle(records.abandoned(told.intend(work("append")), "its process died"))
+
+
+def unknown_then_reconciled(told: History) -> None:
+    opened = told.intend(work("append"))
+    told.stage(opened, ORDERS)
+    told.add(records.unknown(opened, ORDERS, "the connection was closed"))
+    told.land(opened, reconciled=True)
+
+
+def given_up_in_the_middle(told: History) -> None:
+    opened = told.intend(work("append"), work("append", LINES))
+    told.stage(opened, ORDERS, LINES)
+    told.land(opened, settles=False)
+    told.settle(records.abandoned(opened, "its process died with some tables published"))
+
+
+def published_after_all(told: History) -> None:
+    opened = told.intend(work("append"))
+    told.stage(opened, ORDERS)
+    told.settle(records.abandoned(opened, "taken for dead"))
+    told.land(opened, settles=False)
+
+
+def changes_in_place(told: History) -> None:
+    state = table_state("sales.orders", "5000000000000001001", {})
+    opened = told.intend(
+        work("update", where="name = 'Ada'", set={"amount": "amount + 1"}), offsets=state
+    )
+    told.land(opened, operation="update")
+    opened = told.intend(work("compact", options={"rewrite-all": "true"}), offsets=state)
+    told.land(opened, operation="compact", counts={"added-records": 10, "deleted-records": 10})
+    opened = told.intend(work("overwrite", where="id > 0"), offsets=once("anew"))
+    told.land(opened, operation="overwrite")
+    opened = told.intend(work("delete", where="true"), offsets=state)
+    told.land(opened, operation="delete", counts={"deleted-records": 10, "total-records": 0})
+
+
+def other_sources(told: History) -> None:
+    files = Offsets(
+        kind=OffsetKind.FILES,
+        source="file:///in",
+        ranges={
+            "/in/b.csv": Range(None, "20:aa"),
+            "/in/a.csv": Range(None, "10:bb"),
+            "/more/c.csv": Range(None, "5:cc"),
+        },
+    )
+    opened = told.intend(work("append"), offsets=files)
+    told.add(records.gap_accepted(opened, ORDERS, RuleBroken("a gap"), "upstream lost 40"))
+    told.land(opened)
+    day = watermark(
+        "jdbc:postgresql://ana:hunter2@db/shop.public.orders?sslmode=require",
+        "changed_at",
+        "2026-10-31",
+        "2026-11-01T00:00:00+01:00",
+    )
+    told.land(told.intend(work("append"), offsets=day))
+    told.land(told.intend(work("append"), offsets=lsn("postgres://db:5432/shop", "0/1", "0/2")))
+    part = stream(
+        "stream:KafkaV2[Subscribe[orders,returns]], FileStreamSource[file:/in/json]",
+        {"0": ('{"orders":{"0":1}}', '{"orders":{"0":2}}'), "1": (None, '{"logOffset":0}')},
+    )
+    told.land(told.intend(work("append"), offsets=part, stream={"query": "q", "number": 3}))
+
+
+def replay(told: History) -> None:
+    opened = told.intend(work("append"), generation=1)
+    told.add(records.replay(opened))
+    told.land(opened, moves=False)
+
+
+def schema_change(told: History) -> None:
+    state = table_state("sales.orders", "5000000000000001001", {"steps": 1})
+    opened = told.intend(work("evolve_schema", steps=[["add", "note", "string"]]), offsets=state)
+    changed = told.effect(
+        opened, Kind.SCHEMA_CHANGE, operation="evolve_schema", before=SCHEMA, after=WIDER
+    )
+    held = {**table_facts(ORDERS, WIDER), "schema_at": changed.index}
+    del held["schema"]
+    told.land(told.intend(work("append"), tables=[held]), schema_id=1)
+
+
+def housekeeping(told: History) -> None:
+    state = table_state("sales.orders", "5000000000000001002", {"op": 2})
+    opened = told.intend(work("rollback", to="5000000000000001001"), offsets=state)
+    told.effect(
+        opened,
+        Kind.ROLLBACK,
+        operation="rollback",
+        **{"from": "5000000000000001002", "to": "5000000000000001001", "undone": ["b-1"]},
+    )
+    opened = told.intend(work("expire", retain_last=1), offsets=state)
+    told.foreign([snapshot_facts("77", **{"engine-name": "flink"}), snapshot_facts("78")])
+    told.effect(opened, Kind.MAINTENANCE, operation="expire", expired=["77", "78"])
+    for kind in (Kind.UNDO, Kind.ERASURE):
+        told.effect(told.intend(work(kind.value)), kind, operation=kind.value)
+
+
+def reads(told: History) -> None:
+    facts = {
+        "consumer": "billing",
+        "mode": "changes",
+        "columns": ["id", "amount"],
+        "where": "name = '?'",
+        "from_snapshot": "5000000000000001001",
+        "from_sequence": 1,
+        "to_snapshot": "5000000000000001002",
+        "to_sequence": 2,
+        "rows": 10,
+        "principal": "bob",
+        "began": 0,
+        "began_at": "2026-11-01T00:00:01.000000Z",
+    }
+    told.add(Draft(kind=Kind.READ, table=ORDERS, facts=facts))
+    run = RunId("5f8a3f1e-0000-4000-8000-000000000002")
+    job = JobName("finance/emea/billing")
+    told.add(Draft(kind=Kind.READ, job=job, run=run, table=LINES, facts={"consumer": "billing"}))
+
+
+def recovered(told: History) -> None:
+    opened = told.intend(work("append"), tables=[])
+    made = told.land(opened)
+    facts = {key: made.facts[key] for key in ("operation", "snapshot", "schema_id", "counts")}
+    told.add(
+        Draft(
+            kind=Kind.LANDED,
+            job=made.job,
+            run=RunId("5f8a3f1e-0000-4000-8000-000000000003"),
+            batch=made.batch,
+            table=LINES,
+            recovered=True,
+            facts=facts,
+        )
+    )
+
+
+def seal(told: History) -> None:
+    told.add(Draft(kind=Kind.SEAL, facts={"head": "h", "key": "k"}))
+
+
+CHAPTERS: tuple[Callable[[History], None], ...] = (
+    table_created,
+    kafka_append,
+    many_tables,
+    refused,
+    abandoned,
+    unknown_then_reconciled,
+    given_up_in_the_middle,
+    published_after_all,
+    changes_in_place,
+    other_sources,
+    replay,
+    schema_change,
+    housekeeping,
+    reads,
+    recovered,
+    seal,
+)
