@@ -265,12 +265,13 @@ class _Story:
         self.stage.heading("A number is wrong")
         customer = made_up.WRONG_CUSTOMER
         self.stage.say(
-            f"Finance calls: the total of {customer} is far too high. Where does that number come "
-            "from? The job that wrote it, and what it had read:"
+            f"Finance calls: the total of {customer} is far too high. Which batch wrote that "
+            "number, and what had its run read?"
         )
         self.statuses["trace_total"] = self.stage.run(
             "trace", demo_totals.TABLE, "--where", f"customer = '{customer}'"
         )
+        self.statuses["batch_total"] = self.stage.run("batch", self.batches["totals"])
         self.stage.say("Among the orders that it read, one stands out:")
         self.statuses["trace_wrong"] = self.stage.run("trace", TABLE, "--where", WRONG)
         self.stage.say(

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,11 +77,11 @@ class Stage:
     def command(self, *arguments: str, lake: bool = True) -> str:
         """Return a command as the reader can type it here."""
         whole = [*arguments, "--lake", str(self.lake)] if lake else list(arguments)
-        return f"{program()} {shlex.join(whole)}"
+        return f"{program()} {typed(whole)}"
 
     def python(self, *arguments: str) -> str:
         """Return a call of this Python as the reader can type it here."""
-        return f"{shown_executable(Path(sys.executable))} {shlex.join(arguments)}"
+        return f"{shown_executable(Path(sys.executable))} {typed(arguments)}"
 
     def run(self, *arguments: str, lake: bool = True) -> int:
         """Run one of our commands; show it, its output and its exit status."""
@@ -95,7 +95,7 @@ class Stage:
             timeout=COMMAND_S_MAX,
             check=False,
         )
-        self._line(f"$ odi-audit {shlex.join(whole)}", "bold")
+        self._line(f"$ odi-audit {typed(whole)}", "bold")
         self.quote((done.stdout + done.stderr).strip("\n"))
         if done.returncode:
             self._line(f"(exit status {done.returncode})", "yellow")
@@ -176,6 +176,15 @@ def program() -> str:
     if not beside.exists():
         return f"{shown_executable(python)} -m odi_audit.cli"
     return shown_executable(beside)
+
+
+def typed(arguments: Sequence[str]) -> str:
+    """Return arguments as a person would type them in a shell."""
+    plain = set('"$`\\!')
+    return " ".join(
+        f'"{item}"' if "'" in item and not plain & set(item) else shlex.quote(item)
+        for item in arguments
+    )
 
 
 def shown_executable(path: Path) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from odi_audit.api import find, parts_of
 from odi_audit.committer.parts import Parts
@@ -21,6 +22,9 @@ from odi_audit.query.places import resolve_place
 from odi_audit.query.seen import plain
 from odi_audit.readings import BATCH, HANDED_ON, Access, ChangeReading, Form, StableReading
 from odi_audit.workspace import Workspace
+
+if TYPE_CHECKING:
+    from odi_audit.catalog.files import Progress
 
 
 def read_changes(
@@ -46,6 +50,7 @@ def read_changes(
     Raises:
         TableNotFound: there is no such table.
         EntryNotFound: the consumer's position has expired; the choices are in the message.
+        StorageError: a data file is gone; nothing is confirmed.
         UsageError: the consumer's name, a column or the filter is not right.
     """
     access = _access(lake, run, principal)
@@ -123,12 +128,27 @@ def open_changes(
     columns: Sequence[str] | None = None,
     where: str | None = None,
     as_: Form = "arrow",
+    missing: list[str] | None = None,
+    progress: Progress | None = None,
 ) -> ChangeReading:
-    """Open a reading of changes: :func:`read_changes`, on parts that are open already."""
+    """Open a reading of changes: :func:`read_changes`, on parts that are open already.
+
+    Given ``missing``, a data file that is gone is named there, and the reading cannot be confirmed.
+    """
     state = access.state(table)
     name = check_consumer(consumer)
     found = pending(access.ledger, state, name, since)
-    return ChangeReading(access, state, found, name, columns=columns, where=where, as_=as_)
+    return ChangeReading(
+        access,
+        state,
+        found,
+        name,
+        columns=columns,
+        where=where,
+        as_=as_,
+        missing=missing,
+        progress=progress,
+    )
 
 
 def _access(lake: Path | str | Workspace | None, run: Run | None, principal: str | None) -> Access:
@@ -148,22 +168,35 @@ def pending_page(
     columns: Sequence[str] | None = None,
     limit: int = LIMIT_DEFAULT,
     apply: bool = False,
+    progress: Progress | None = None,
 ) -> PendingPage:
     """Show what a consumer would read next; with ``apply``, move its position past all of it.
+
+    Data files that are gone are named, and the rest is shown; moving past them is recorded as
+    skipping them.
 
     Raises:
         UsageError: the limit is out of bounds; else as :func:`read_changes`.
     """
     if not 0 <= limit <= LIMIT_MAX:
         raise UsageError(f"limit {limit} is not between 0 and {LIMIT_MAX}")
-    reading = open_changes(access, table, consumer=consumer, since=since, columns=columns)
+    missing: list[str] = []
+    reading = open_changes(
+        access,
+        table,
+        consumer=consumer,
+        since=since,
+        columns=columns,
+        missing=missing,
+        progress=progress,
+    )
     rows: list[PendingRow] = []
-    images = reading.rows_count + reading.updated_count
     if limit:
         for batch in reading:
             rows.extend(_shown(row) for row in batch.slice(0, limit - len(rows)).to_pylist())
             if len(rows) >= limit:
                 break
+    images = reading.rows_count + reading.updated_count
     return PendingPage(
         table=reading.table.name,
         consumer=consumer,
@@ -176,6 +209,8 @@ def pending_page(
         rows=tuple(rows),
         cut=len(rows) < images,
         applied=apply,
+        missing=tuple(sorted(set(missing))),
+        untold=reading.untold_count,
         entry=reading.skip() if apply else None,
     )
 

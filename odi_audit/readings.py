@@ -3,7 +3,8 @@
 Owns the consumer's position, which moves when a reading is confirmed and not before: after a crash
 the same range is read again, so a consumer sees every change at least once. Must never move a
 position past changes that were not handed out, unless somebody asks for that by name
-(:meth:`ChangeReading.skip`), and must never record a value of a row.
+(:meth:`ChangeReading.skip`), and must never record a value of a row. Rows of a data file that is
+gone were not handed out: such a reading is never confirmed.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 from odi_audit.canonical import Json
 from odi_audit.catalog.state import SnapshotInfo, TableState, history
 from odi_audit.committer.records import without_values
-from odi_audit.errors import LedgerConflict, UsageError
+from odi_audit.errors import LedgerConflict, StorageError, UsageError
 from odi_audit.ledger.port import Ledger
 from odi_audit.model.entries import Draft, Kind
 from odi_audit.model.offsets import OffsetKind, Offsets, Range
-from odi_audit.query.consumers import Mode, Pending, position, writes_between
+from odi_audit.query.consumers import Mode, Pending, confirming, position, writes_between
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from odi_audit.catalog.changes import Comparison
+    from odi_audit.catalog.files import Progress
     from odi_audit.committer.run import Run
     from odi_audit.spark.types import DataFrame, SparkSession
 
@@ -55,6 +57,7 @@ class Reading:
     """A reading that is not confirmed yet. Leaving its block without an error confirms it."""
 
     mode: Mode
+    _missing: Sequence[str] | None = None
 
     def __init__(
         self,
@@ -130,8 +133,17 @@ class Reading:
 
         Raises:
             UsageError: not all of it was handed out: a confirmation would skip the rest.
+            StorageError: a data file is gone, so that not all of it could be handed out.
             LedgerConflict: the same consumer has moved its position meanwhile.
+            LedgerLocked: another process confirms a reading of the same consumer right now.
         """
+        if self._missing:
+            raise StorageError(
+                f"table {self.table.name}: the data file {self._missing[0]} is gone: the reading "
+                f"by {self.consumer} lacks its rows and is not confirmed",
+                hint="odi-audit verify",
+                table=self.table.name,
+            )
         if not self._handed_out and self._entry is None and self._facts() is not None:
             raise UsageError(
                 f"the reading of {self.table.name} by {self.consumer} was not read to its end: "
@@ -143,7 +155,6 @@ class Reading:
     def _confirm(self, **more: Json) -> int | None:
         facts = self._facts()
         if self._entry is None and facts is not None:
-            self._check_position()
             run = self._access.run
             draft = Draft(
                 kind=Kind.READ,
@@ -152,7 +163,9 @@ class Reading:
                 table=self.table,
                 facts={**self._shared_facts(), **facts, **more},
             )
-            self._entry = self._access.ledger.append(draft)[0].index
+            with confirming(self._access.ledger, self.table, self.consumer):
+                self._check_position()
+                self._entry = self._access.ledger.append(draft)[0].index
         return self._entry
 
     def _shared_facts(self) -> dict[str, Json]:
@@ -180,7 +193,10 @@ class Reading:
 
 
 class ChangeReading(Reading):
-    """The changes that a consumer has not read yet, from ``start`` (None: all rows) to ``end``."""
+    """The changes that a consumer has not read yet, from ``start`` (None: all rows) to ``end``.
+
+    Given ``missing``, data files that are gone are named there, and nothing can be confirmed.
+    """
 
     mode = Mode.CHANGES
 
@@ -194,6 +210,8 @@ class ChangeReading(Reading):
         columns: Sequence[str] | None,
         where: str | None,
         as_: Form,
+        missing: list[str] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         super().__init__(access, state, consumer, columns=columns, where=where, as_=as_)
         from odi_audit.catalog.changes import compare
@@ -201,12 +219,15 @@ class ChangeReading(Reading):
 
         check_columns(state, self._columns)
         self._pending = found
+        self._missing = missing
         self._compared: Comparison | None = None
         self.start: SnapshotInfo | None = found.start
         self.end: SnapshotInfo | None = found.end
         if found.end is not None and not found.none:
             before = None if found.start is None else found.start.id
-            self._compared = compare(state, before, found.end.id, where=where)
+            self._compared = compare(
+                state, before, found.end.id, where=where, missing=missing, progress=progress
+            )
         # With nothing to hand out, there is nothing that could be skipped.
         self._handed_out = self.rows_count == 0
 
@@ -229,6 +250,11 @@ class ChangeReading(Reading):
     def rows_count(self) -> int:
         """Rows that changed in any way."""
         return self.inserted_count + self.updated_count + self.deleted_count
+
+    @property
+    def untold_count(self) -> int:
+        """Rows of which a file that is gone would tell whether they changed."""
+        return 0 if self._compared is None else self._compared.untold_count
 
     @property
     def batches_count(self) -> int:
@@ -268,7 +294,8 @@ class ChangeReading(Reading):
 
     def skip(self) -> int | None:
         """Move the position to the end of what is pending, read or not; it is recorded as that."""
-        return self._confirm(skipped=not self._handed_out, rows=self.rows_read)
+        whole = self._handed_out and not self._missing
+        return self._confirm(skipped=not whole, rows=self.rows_read)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         if self._compared is None or self.end is None:

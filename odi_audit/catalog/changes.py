@@ -231,7 +231,8 @@ def removals(
     """Return which snapshots took rows away on the way from ``before`` to ``after``.
 
     Rows of which the retained snapshots do not show it (an expired one took them, or a rollback)
-    are in no answer; nor are those that a file which is gone would show. Where only one snapshot can have done it, nothing is read.
+    are in no answer; nor are those that a file which is gone would show. Where only one snapshot
+    can have done it, nothing is read.
     """
     steps, whole = removing_steps(state, before, after)
     if whole and len(steps) == 1:

@@ -44,8 +44,8 @@ class Touched:
 class FileFate:
     """What became of the rows in the files of one snapshot, as far as files can show it.
 
-    ``lost`` counts the rows of files that are gone, by the snapshot that took the file out;
-    ``marked`` those that deletes were written for. ``live`` are still where they were written.
+    ``lost`` counts the rows of files that were taken out, by the snapshot that did it; ``marked``
+    those that deletes were written for. ``live`` are still where they were written.
     """
 
     written: int
@@ -81,26 +81,42 @@ def partition(state: TableState, file: PlannedFile) -> str:
     return spec.partition_to_path(file.data_file.partition, state.handle.schema())
 
 
-def written_rows(state: TableState, snapshot: SnapshotInfo) -> pa.Table:
-    """Return id and last change of the rows that a snapshot wrote; those it only moved are not."""
-    files = Files(state=state, schema=schema_at(state, snapshot.id))
+def written_rows(
+    state: TableState, snapshot: SnapshotInfo, *, missing: list[str] | None = None
+) -> pa.Table:
+    """Return id and last change of the rows that a snapshot wrote; those it only moved are not.
+
+    Where ``missing`` is given, a data file that is gone is named there, and its rows left out.
+    """
+    files = Files(state=state, schema=schema_at(state, snapshot.id), missing=missing)
     found = files.lineage(_own(files.plan(snapshot.id), snapshot.id)).select(VERSION)
     return found.filter(pc.equal(found[LAST_UPDATED], snapshot.sequence_number))
 
 
-def file_fate(state: TableState, snapshot: SnapshotInfo, now: SnapshotId) -> FileFate:
-    """Return what became of a snapshot's files, for rows that have no ids."""
-    files = Files(state=state, schema=schema_at(state, snapshot.id))
+def file_fate(
+    state: TableState,
+    snapshot: SnapshotInfo,
+    now: SnapshotId,
+    *,
+    missing: list[str] | None = None,
+) -> FileFate:
+    """Return what became of a snapshot's files, for rows that have no ids.
+
+    Where ``missing`` is given, a data file that is gone is named there, and its rows left out.
+    """
+    files = Files(state=state, schema=schema_at(state, snapshot.id), missing=missing)
     written = {
         file.path: len(files.lineage({0: file}))
         for file in _own(files.plan(snapshot.id), snapshot.id).values()
     }
+    for path in missing or ():
+        written.pop(path, None)
     still = {file.path: file for file in files.plan(now) if file.path in written}
     live = {path: len(files.lineage({0: file})) for path, file in still.items()}
     lost: dict[SnapshotId | None, int] = {}
-    missing = {path: count for path, count in written.items() if path not in live}
-    for path, taker in _takers(state, files, snapshot, now, missing).items():
-        lost[taker] = lost.get(taker, 0) + missing[path]
+    out = {path: count for path, count in written.items() if path not in live}
+    for path, taker in _takers(state, files, snapshot, now, out).items():
+        lost[taker] = lost.get(taker, 0) + out[path]
     return FileFate(
         written=sum(written.values()),
         live=sum(live.values()),
@@ -119,11 +135,11 @@ def _takers(
     files: Files,
     snapshot: SnapshotInfo,
     now: SnapshotId,
-    missing: Mapping[str, int],
+    out: Mapping[str, int],
 ) -> dict[str, SnapshotId | None]:
     """Return which snapshot took each file out; None where main does not lead there."""
-    takers: dict[str, SnapshotId | None] = dict.fromkeys(missing)
-    if not missing:
+    takers: dict[str, SnapshotId | None] = dict.fromkeys(out)
+    if not out:
         return takers
     path: list[SnapshotInfo] = []
     for info in ancestors(state, now):
@@ -132,7 +148,7 @@ def _takers(
         path.append(info)
     else:
         return takers
-    left = set(missing)
+    left = set(out)
     for info in reversed(path):
         if left and info.operation != "append":
             gone = left - {file.path for file in files.plan(info.id)}

@@ -19,9 +19,12 @@ from odi_audit.workspace import Workspace
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from odi_audit.query.consumers import Read
+
 SCHEMA = "odi.batch/1"
 PART_COLUMNS = ("table", "operation", "rows", "snapshot", "is in", "sequence", "first row id")
 ATTEMPT_COLUMNS = ("attempt", "outcome", "principal", "code", "started", "settled", "reason")
+READ_COLUMNS = ("table", "read", "from snapshot", "to snapshot", "rows", "consumer")
 ENTRY_COLUMNS = ("entry", "kind", "time", "table")
 
 
@@ -64,6 +67,9 @@ def _show(console: Console, detail: BatchDetail) -> None:
     console.print()
     console.print(render.table("Tables", PART_COLUMNS, map(_part, detail.tables)))
     console.print()
+    if detail.reads:
+        console.print(render.table("Read by its run", READ_COLUMNS, map(_read, detail.reads)))
+        console.print()
     console.print(render.table("Attempts", ATTEMPT_COLUMNS, map(_attempt, detail.attempts)))
     console.print()
     rows = [
@@ -88,6 +94,18 @@ def _part(part: TablePart) -> tuple[str, ...]:
         part.place.value + undone,
         "" if part.sequence_number is None else str(part.sequence_number),
         "" if part.first_row_id is None else str(part.first_row_id),
+    )
+    return tuple(map(escape, cells))
+
+
+def _read(read: Read) -> tuple[str, ...]:
+    cells = (
+        read.table.name,
+        read.mode.value,
+        read.from_snapshot or "",
+        read.to_snapshot or "",
+        "" if read.rows is None else f"{read.rows:,}",
+        read.consumer,
     )
     return tuple(map(escape, cells))
 

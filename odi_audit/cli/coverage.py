@@ -50,7 +50,8 @@ def command(
             raise UsageError(f"the period ends at {end}, not after its beginning at {begin}")
         ledger, catalog = workspace.ledger(read_only=True), workspace.catalog()
         named = [find_named(ledger, catalog, parse(table)) for table in tables or ()]
-        found = coverage(ledger, catalog, named or None, since=begin, until=end, period=period)
+        with render.working("reading the ledger and the tables"):
+            found = coverage(ledger, catalog, named or None, since=begin, until=end, period=period)
     data = {"from": begin, "to": end, "period": period.value, **found.to_json()}
     render.answer(SCHEMA, data, as_json=as_json, human=lambda console: _show(console, found))
 

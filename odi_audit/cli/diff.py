@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from odi_audit.cli import render
 from odi_audit.cli.common import JsonOption, LakeOption
-from odi_audit.cli.doubts import tell_doubts
+from odi_audit.cli.doubts import tell_doubts, tell_missing
+from odi_audit.cli.render import escape
 from odi_audit.errors import Exit
 from odi_audit.model.tables import parse
 from odi_audit.query.diff import LIMIT_DEFAULT, Diff, DiffPlace, DiffRow, MatchedBy, diff
@@ -42,28 +42,32 @@ def command(
 ) -> None:
     """Show which rows were added, removed and changed between two states of a table.
 
-    Exit status 1: the ledger is in doubt; the answer is given all the same.
+    Exit status 1: a data file is gone and the rest is answered, or the ledger is in doubt.
     """
     columns = [name.strip() for name in key.split(",") if name.strip()] if key else []
     with Workspace.find(lake) as workspace:
         doubts = tell_doubts(workspace)
-        found = diff(
-            workspace.ledger(read_only=True),
-            workspace.catalog(),
-            parse(table),
-            before,
-            after,
-            key=columns,
-            where=where,
-            limit=limit,
-        )
+        ledger, catalog = workspace.ledger(read_only=True), workspace.catalog()
+        with render.working("comparing") as progress:
+            found = diff(
+                ledger,
+                catalog,
+                parse(table),
+                before,
+                after,
+                key=columns,
+                where=where,
+                limit=limit,
+                progress=progress,
+            )
     render.answer(
         SCHEMA,
         {**found.to_json(), "doubts": [doubt.to_json() for doubt in doubts]},
         as_json=as_json,
         human=lambda console: _show(console, found, limit),
     )
-    if doubts:
+    tell_missing(found.missing, found.untold)
+    if doubts or found.missing:
         raise typer.Exit(Exit.FINDINGS)
 
 

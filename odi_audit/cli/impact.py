@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from odi_audit.cli import render
 from odi_audit.cli.common import JsonOption, LakeOption
-from odi_audit.cli.doubts import tell_doubts
+from odi_audit.cli.doubts import tell_doubts, tell_missing
+from odi_audit.cli.render import escape
 from odi_audit.errors import Exit
 from odi_audit.query.downstream import Reader
 from odi_audit.query.impact import By, Fate, Impact, TableImpact, impact
@@ -31,18 +31,21 @@ def command(
 ) -> None:
     """Show what became of a batch's rows, who has read them, and what those wrote from them.
 
-    Exit status 1: the ledger is in doubt; the answer is given all the same.
+    Exit status 1: a data file is gone and the rest is answered, or the ledger is in doubt.
     """
     with Workspace.find(lake) as workspace:
         doubts = tell_doubts(workspace)
-        found = impact(workspace.ledger(read_only=True), workspace.catalog(), batch)
+        ledger, catalog = workspace.ledger(read_only=True), workspace.catalog()
+        with render.working("following rows") as progress:
+            found = impact(ledger, catalog, batch, progress=progress)
     render.answer(
         SCHEMA,
         {**found.to_json(), "doubts": [doubt.to_json() for doubt in doubts]},
         as_json=as_json,
         human=lambda console: _show(console, found),
     )
-    if doubts:
+    tell_missing(found.missing)
+    if doubts or found.missing:
         raise typer.Exit(Exit.FINDINGS)
 
 

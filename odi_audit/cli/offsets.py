@@ -49,10 +49,13 @@ def command(
     with Workspace.find(lake) as workspace:
         ledger = workspace.ledger(read_only=True)
         if "/" in subject:  # which no table's name may hold
-            found = continuity(ledger, job=job_name(subject))
+            job = job_name(subject)
+            with render.working("reading the ledger"):
+                found = continuity(ledger, job=job)
         else:
             named = find_named(ledger, workspace.catalog(), parse(subject))
-            found = continuity(ledger, table=named.ref.uuid)
+            with render.working("reading the ledger"):
+                found = continuity(ledger, table=named.ref.uuid)
     render.answer(
         SCHEMA,
         {"subject": subject, "strict": strict, **found.to_json(strict=strict)},

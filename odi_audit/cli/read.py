@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from odi_audit.canonical import JsonObject
 from odi_audit.cli import render
 from odi_audit.cli.common import JsonOption, LakeOption
-from odi_audit.cli.doubts import tell_doubts
+from odi_audit.cli.doubts import tell_doubts, tell_missing
+from odi_audit.cli.render import escape
 from odi_audit.errors import Exit, UsageError
 from odi_audit.model.findings import Finding
 from odi_audit.model.tables import parse
@@ -50,8 +50,9 @@ def command(
 ) -> None:
     """Show the changes that a consumer has not read yet. Its position moves only with --apply.
 
-    Exit status 1: the ledger is in doubt; the answer is given all the same.
+    Exit status 1: a data file is gone and the rest is answered, or the ledger is in doubt.
     """
+    missing: tuple[str, ...] = ()
     with Workspace.find(lake) as workspace:
         if not listing and (table is None or consumer is None):
             raise UsageError(
@@ -67,7 +68,9 @@ def command(
             )
             data = {**page.to_json(), **_told(doubts)}
             render.answer(SCHEMA, data, as_json=as_json, human=lambda to: _show(to, page))
-    if doubts:
+            missing = page.missing
+            tell_missing(missing, page.untold)
+    if doubts or missing:
         raise typer.Exit(Exit.FINDINGS)
 
 
@@ -84,9 +87,17 @@ def _page(
     from odi_audit import api, reading
 
     access = reading.access_of(api.parts_of(workspace)) if apply else reading.looking(workspace)
-    return reading.pending_page(
-        access, table, consumer=consumer, since=since, columns=columns, limit=limit, apply=apply
-    )
+    with render.working("comparing") as progress:
+        return reading.pending_page(
+            access,
+            table,
+            consumer=consumer,
+            since=since,
+            columns=columns,
+            limit=limit,
+            apply=apply,
+            progress=progress,
+        )
 
 
 def _told(doubts: list[Finding]) -> JsonObject:

@@ -98,7 +98,8 @@ def command(
             until=end,
             tables=[find_named(ledger, catalog, parse(item)) for item in table] if table else None,
         )
-        _write(report, chosen, out)
+        with render.working("writing the report", prints=out is None):
+            _write(report, chosen, out)
     if basis.verified is False:
         render.stderr().print(f"The ledger fails verification: {len(basis.findings)} findings.")
         render.stderr().print("  next: odi-audit ledger verify")
@@ -119,21 +120,17 @@ def _form(form: Form | None, out: Path | None, *, as_json: bool) -> Form:
 
 
 def _basis(workspace: Workspace, ledger: SqlLedger, *, check: bool) -> Basis:
-    from rich.progress import Progress
-
     from odi_audit.ledger.verify import heads_in
 
     key, verifiers = _keys(workspace)
-    talk = render.stderr()
-    with Progress(console=talk, transient=True, disable=not talk.is_terminal) as progress:
-        task = progress.add_task("verifying", total=None)
+    with render.working("verifying") as progress:
         return rest_on(
             ledger,
             key=key,
             verifiers=verifiers,
             heads=heads_in(workspace.heads_dir),
             check=check,
-            progress=lambda done, total: progress.update(task, completed=done, total=total),
+            progress=progress,
         )
 
 

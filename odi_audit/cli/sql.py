@@ -77,12 +77,12 @@ def command(
         source = Lake(ledger=workspace.ledger(read_only=True), catalog=workspace.catalog)
         with SqlSession(source) as session:
             if query is not None:
-                _write(session.run(query), form, limit)
+                _run(session, query, form, limit)
             elif sys.stdin.isatty():
                 _shell(session, form, limit, workspace.root / HISTORY_FILE)
             else:
                 for statement in session.statements(sys.stdin.read()):
-                    _write(session.run(statement), form, limit)
+                    _run(session, statement, form, limit)
 
 
 # -- the shell -------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def _run_shown(session: SqlSession, text: str, form: Form, limit: int | None) ->
     """Run statements and tell their errors: in a shell they end nothing."""
     try:
         for statement in session.statements(text):
-            _write(session.run(statement), form, limit)
+            _run(session, statement, form, limit)
     except OdiError as error:
         render.stderr().print(escape(f"{error.code}: {error.message}"), soft_wrap=True)
     except KeyboardInterrupt:
@@ -170,6 +170,11 @@ def _complete(text: str, state: int) -> str | None:
 
 
 # -- results ---------------------------------------------------------------------------------
+
+
+def _run(session: SqlSession, query: str, form: Form, limit: int | None) -> None:
+    with render.working("running", prints=True):
+        _write(session.run(query), form, limit)
 
 
 def _write(result: Result, form: Form, limit: int | None) -> None:

@@ -25,6 +25,7 @@ _NAMED_MAX = 5
 _PARTS_AT_ONCE = 400
 """Partitions asked for in one statement: below SQLite's limit of parameters."""
 _BATCH_PREFIX = "b-"
+_READ_JSON = json.JSONDecoder().raw_decode
 
 
 def decode(body: bytes, index: int, where: str = "here") -> Entry:
@@ -34,7 +35,12 @@ def decode(body: bytes, index: int, where: str = "here") -> Entry:
         LedgerBroken: the bytes are no entry, or are the entry of another place.
     """
     try:
-        entry = entry_from_json(json.loads(body))
+        # Not json.loads: it would guess the encoding anew for each entry.
+        text = body.decode("utf-8", "surrogatepass")
+        value, end = _READ_JSON(text)
+        if end != len(text):
+            raise ValueError("more bytes follow the entry")
+        entry = entry_from_json(value)
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise LedgerBroken(
             f"entry {index} of the ledger {where} cannot be read: {problem}",

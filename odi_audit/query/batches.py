@@ -18,7 +18,7 @@ from odi_audit.ids import BatchId, JobName, RunId, TableUuid
 from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.entries import Entry, Kind
 from odi_audit.query import facts
-from odi_audit.query.lookup import newer_first, newest, with_open
+from odi_audit.query.lookup import first_since, newer_first, newest, with_open
 
 LIMIT_DEFAULT = 50
 LIMIT_MAX = 100_000
@@ -259,15 +259,7 @@ def _of_table(
     done = newest(ledger, EntryFilter(table=table, job=job, since=since))
     failed = newest(ledger, EntryFilter(kinds=_UNLANDED, job=job, since=since))
     merged = heapq.merge(done, failed, key=newer_first)
-    return with_open(ledger, merged, job=job, first=_first_since(ledger, since))
-
-
-def _first_since(ledger: Ledger, since: str | None) -> int:
-    """Return the index of the first entry since a moment; past the end where there is none."""
-    if since is None:
-        return 0
-    found = ledger.find(EntryFilter(since=since), limit=1)
-    return found[0].index if found else ledger.head().size
+    return with_open(ledger, merged, job=job, first=first_since(ledger, since))
 
 
 def _named_as_undone(

@@ -7,21 +7,23 @@ changes that it has not seen: where its place has expired, it has to choose.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from odi_audit.canonical import JsonObject
 from odi_audit.catalog.state import SnapshotInfo, TableState, head, history
-from odi_audit.errors import EntryNotFound, UsageError
+from odi_audit.errors import EntryNotFound, LedgerLocked, UsageError
 from odi_audit.ids import JobName, RunId, SnapshotId, TableUuid
 from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.entries import Entry, Kind
 from odi_audit.model.tables import TableRef
 from odi_audit.query import facts
-from odi_audit.query.detail import find_table
 from odi_audit.query.places import is_compaction, resolve_place
+from odi_audit.query.tables import find_table
 
 if TYPE_CHECKING:
     from odi_audit.catalog.lake import LakeCatalog
@@ -32,6 +34,8 @@ OLDEST = "oldest"
 """Where a reading begins that gives up on what the expired snapshots would have shown."""
 NAME_LENGTH_MAX = 200
 _PAGE = 500
+_CONFIRMING = threading.Lock()
+"""One confirmation at a time in this process; the ledger's hold does the same between processes."""
 
 
 class Mode(StrEnum):
@@ -142,9 +146,11 @@ def check_consumer(name: str) -> str:
     return name
 
 
-def reads(ledger: Ledger, table: TableUuid | None = None) -> list[Read]:
-    """Return every confirmed read, oldest first; of one table where it is given."""
-    where = EntryFilter(kinds=(Kind.READ,), table=table)
+def reads(
+    ledger: Ledger, table: TableUuid | None = None, *, job: JobName | None = None
+) -> list[Read]:
+    """Return every confirmed read, oldest first; of one table or by one job where it is given."""
+    where = EntryFilter(kinds=(Kind.READ,), table=table, job=job)
     return list(_read(ledger.find(where)))
 
 
@@ -185,6 +191,30 @@ def pending(ledger: Ledger, state: TableState, consumer: str, since: str | None 
         if start is None:
             raise _expired(state, consumer, at)
     return Pending(start=start, end=end, position=at)
+
+
+@contextmanager
+def confirming(ledger: Ledger, table: TableRef, consumer: str) -> Iterator[None]:
+    """Keep others of the same consumer out, from a look at its position to the entry that moves it.
+
+    Raises:
+        LedgerLocked: another process is at it; what it records will have moved the position.
+    """
+    owner = f"consumer:{table.uuid}:{consumer}"
+    with _CONFIRMING:
+        try:
+            ledger.hold(owner)
+        except LedgerLocked as problem:
+            raise LedgerLocked(
+                f"another process reads {table.name} as consumer {consumer} and confirms it right "
+                "now: this reading is not confirmed",
+                hint="odi-audit read --list",
+                consumer=consumer,
+            ) from problem
+        try:
+            yield
+        finally:
+            ledger.release(owner)
 
 
 def list_consumers(

@@ -11,14 +11,16 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from odi_audit.canonical import JsonObject
-from odi_audit.catalog.state import TableState, history
-from odi_audit.errors import BadTableName, EntryNotFound, TableNotFound
+from odi_audit.catalog.state import history
+from odi_audit.errors import EntryNotFound
 from odi_audit.ids import RunId, SnapshotId
 from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.entries import Entry, Kind
-from odi_audit.model.tables import TableRef, parse
+from odi_audit.model.tables import TableRef
 from odi_audit.query import facts
 from odi_audit.query.batches import BatchSummary, summarise, undoing
+from odi_audit.query.consumers import Read, reads
+from odi_audit.query.tables import find_table
 
 if TYPE_CHECKING:
     from odi_audit.catalog.lake import LakeCatalog
@@ -109,6 +111,8 @@ class BatchDetail:
     offsets: JsonObject | None
     attempts: tuple[Attempt, ...]
     tables: tuple[TablePart, ...]
+    reads: tuple[Read, ...]
+    """What the batch's run had begun to read before: what the batch may be made of."""
     entries: tuple[Entry, ...]
 
     def to_json(self) -> JsonObject:
@@ -118,6 +122,7 @@ class BatchDetail:
             "offsets": self.offsets,
             "attempts": [attempt.to_json() for attempt in self.attempts],
             "tables": [part.to_json() for part in self.tables],
+            "reads": [read.to_json() for read in self.reads],
             "entries": [entry.to_json() for entry in self.entries],
         }
 
@@ -140,12 +145,14 @@ def batch_detail(ledger: Ledger, catalog: LakeCatalog | None, prefix: str) -> Ba
             batch=batch,
         )
     telling = next(entry for entry in entries if entry.kind is Kind.INTENT)
+    attempts = tuple(
+        _attempt(ledger, entry, entries) for entry in entries if entry.kind is Kind.INTENT
+    )
     return BatchDetail(
         summary=summary,
         offsets=facts.obj(telling.facts, "offsets"),
-        attempts=tuple(
-            _attempt(ledger, entry, entries) for entry in entries if entry.kind is Kind.INTENT
-        ),
+        attempts=attempts,
+        reads=_reads(ledger, summary, attempts),
         tables=tuple(
             _part(ledger, catalog, entry, entry.table)
             for entry in entries
@@ -179,6 +186,20 @@ def _attempt(ledger: Ledger, intent: Entry, entries: list[Entry]) -> Attempt:
         parent_run=facts.text(intent.facts, "parent_run"),
         alive=alive,
         recovered=intent.recovered,
+    )
+
+
+def _reads(
+    ledger: Ledger, summary: BatchSummary, attempts: tuple[Attempt, ...]
+) -> tuple[Read, ...]:
+    runs = {attempt.parent_run: attempt.intent for attempt in attempts if attempt.parent_run}
+    if summary.job is None or not runs:
+        return ()
+    # A read is recorded when it is confirmed, often after what was made of it.
+    return tuple(
+        read
+        for read in reads(ledger, job=summary.job)
+        if read.run in runs and read.began <= runs[read.run]
     )
 
 
@@ -226,18 +247,6 @@ def _place(
     where = EntryFilter(kinds=(Kind.MAINTENANCE,), table=table.uuid)
     expired = any(snapshot in facts.texts(entry.facts, "expired") for entry in ledger.find(where))
     return SnapshotPlace.EXPIRED if expired else SnapshotPlace.MISSING
-
-
-def find_table(catalog: LakeCatalog, table: TableRef) -> TableState | None:
-    """Return the table that the ledger means, also under a new name; None where it is gone."""
-    try:
-        name = parse(table.name)
-        state = catalog.load(name)
-        if state.ref.uuid == table.uuid:
-            return state
-    except (TableNotFound, BadTableName):
-        pass
-    return catalog.load_by_uuid(table.uuid)
 
 
 def _digits(value: int | None) -> str | None:

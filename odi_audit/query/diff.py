@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from odi_audit.catalog.changes import Comparison, Side
+    from odi_audit.catalog.files import Progress
     from odi_audit.catalog.lake import LakeCatalog
 
 ROW_ID = "_row_id"
@@ -124,6 +125,10 @@ class Diff:
     columns: Mapping[str, int]
     schema: SchemaDiff
     samples: tuple[DiffRow, ...]
+    missing: tuple[str, ...]
+    """Data files that are gone: their rows are in no count."""
+    untold: int
+    """Rows whose other image may lie in one of those: they are in no other count either."""
 
     def to_json(self) -> JsonObject:
         """Return the form that ``--json`` prints."""
@@ -141,6 +146,8 @@ class Diff:
             "columns": dict(self.columns),
             "schema": self.schema.to_json(),
             "samples": [row.to_json() for row in self.samples],
+            "missing": list(self.missing),
+            "untold": self.untold,
         }
 
 
@@ -154,11 +161,13 @@ def diff(
     key: Sequence[str] = (),
     where: str | None = None,
     limit: int = LIMIT_DEFAULT,
+    progress: Progress | None = None,
 ) -> Diff:
     """Compare two states of a table; at most ``limit`` samples of each kind are in the answer.
 
     Without ``key``, rows are matched by their ids, or by all their values where they have none:
-    then no row is changed, only removed and added.
+    then no row is changed, only removed and added. Data files that are gone are named, and the
+    rest is compared; files that an append brought are counted without being opened.
 
     Raises:
         TableNotFound, EntryNotFound: there is no such table, or no such place in its history.
@@ -171,13 +180,16 @@ def diff(
     state = catalog.load(table)
     first = resolve_place(ledger, state, before)
     second = resolve_place(ledger, state, after)
-    compared = compare(state, first.id, second.id, key=key, where=where)
+    missing: list[str] = []
+    compared = compare(
+        state, first.id, second.id, key=key, where=where, missing=missing, progress=progress
+    )
     batches: dict[int | None, BatchId] = dict(batches_by_sequence(ledger, state).items())
     pairs = _Pairs(compared, batches, limit)
     pairs.read()
     added = _alone(compared, compared.after, limit)
     removed = _alone(compared, compared.before, limit)
-    removers = _removers(ledger, state, first, second, removed)
+    removers = _removers(ledger, compared, first, second, removed)
     samples = [
         *(_row("added", row, batches.get(_number(row, LAST_UPDATED)), {}) for row in added),
         *(_row("removed", row, removers.get(_number(row, ROW_ID)), {}) for row in removed),
@@ -197,6 +209,8 @@ def diff(
         columns={name: count for name, count in pairs.columns.items() if count},
         schema=_schema_diff(_columns(state, first), _columns(state, second)),
         samples=tuple(samples),
+        missing=tuple(sorted(set(missing))),
+        untold=compared.untold_count,
     )
 
 
@@ -285,7 +299,7 @@ def _alone(compared: Comparison, side: Side, limit: int) -> list[dict[str, objec
 
 def _removers(
     ledger: Ledger,
-    state: TableState,
+    compared: Comparison,
     first: SnapshotInfo,
     second: SnapshotInfo,
     removed: Sequence[Mapping[str, object]],
@@ -295,11 +309,17 @@ def _removers(
 
     from odi_audit.catalog.changes import removals
 
+    state = compared.state
     ids = pa.array([_number(row, ROW_ID) for row in removed], pa.int64())
-    undoer = rollback_of(ledger, state, first.id) if removed else None
+    missing: list[str] = []
+    taken_by = removals(state, first.id, second.id, ids, missing=missing)
+    # A rollback took what no write did; with a file gone, a write may have.
+    undoer = rollback_of(ledger, state, first.id) if removed and not missing else None
+    if compared.missing is not None:
+        compared.missing.extend(missing)
     return dict.fromkeys(ids.to_pylist(), undoer) | {
         row_id: batch_of(ledger, state, snapshot)
-        for snapshot, taken in removals(state, first.id, second.id, ids).items()
+        for snapshot, taken in taken_by.items()
         for row_id in taken.to_pylist()
     }
 

@@ -24,6 +24,9 @@ from odi_audit.query.places import batch_of, batches_by_sequence, is_compaction
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from odi_audit.catalog.attribution import Attribution
+    from odi_audit.catalog.files import Progress
+
 APPEND = "append"
 _MERGED = ("rows-inserted", "rows-updated")
 """What Spark counts in a MERGE, copy-on-write or not."""
@@ -73,8 +76,19 @@ class Fate:
         return body
 
 
-def fate_of(ledger: Ledger, state: TableState | None, landed: Entry, undone: Entry | None) -> Fate:
-    """Return what became of the rows that a landed entry tells of."""
+def fate_of(
+    ledger: Ledger,
+    state: TableState | None,
+    landed: Entry,
+    undone: Entry | None,
+    *,
+    missing: list[str],
+    progress: Progress | None = None,
+) -> Fate:
+    """Return what became of the rows that a landed entry tells of.
+
+    A data file that is gone is named in ``missing``; what it would have shown is not told.
+    """
     if is_compaction(landed):
         return Fate(
             confidence=Confidence.EXACT,
@@ -96,11 +110,27 @@ def fate_of(ledger: Ledger, state: TableState | None, landed: Entry, undone: Ent
     now = state.snapshot(current)
     assert now is not None
     info = state.snapshot(SnapshotId(facts.text(landed.facts, "snapshot") or ""))
-    story = _Story(ledger=ledger, state=state, now=now, landed=landed, undone=undone)
+    story = _Story(
+        ledger=ledger,
+        state=state,
+        now=now,
+        landed=landed,
+        undone=undone,
+        missing=[],
+        progress=progress,
+    )
     if info is None:
-        return story.expired()
-    fate = story.by_row_id(info) if info.first_row_id is not None else story.by_file(info)
-    return replace(fate, took=story.took(info))
+        fate = story.expired()
+    else:
+        fate = story.by_row_id(info) if info.first_row_id is not None else story.by_file(info)
+        fate = replace(fate, took=story.took(info))
+    missing.extend(story.missing)
+    return _with_gaps(fate) if story.missing else fate
+
+
+def _with_gaps(fate: Fate) -> Fate:
+    told = "data files are gone: rows that lay in them are not counted"
+    return replace(fate, note=told if fate.note is None else f"{fate.note}; {told}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +140,8 @@ class _Story:
     now: SnapshotInfo
     landed: Entry
     undone: Entry | None
+    missing: list[str]
+    progress: Progress | None
 
     def by_row_id(self, info: SnapshotInfo) -> Fate:
         """Follow each row by its id, from the batch's snapshot to the head: exact."""
@@ -119,24 +151,27 @@ class _Story:
         from odi_audit.catalog.rows import LAST_UPDATED, ROW_ID
         from odi_audit.catalog.touched import row_ids, written_rows
 
-        ids = row_ids(written_rows(self.state, info))
+        ids = row_ids(written_rows(self.state, info, missing=self.missing))
         born = pc.sum(pc.greater_equal(ids, info.first_row_id)).as_py() or 0
-        since = compare(self.state, info.id, self.now.id)
+        since = compare(
+            self.state, info.id, self.now.id, missing=self.missing, progress=self.progress
+        )
         lost = since.before.alone[ROW_ID].combine_chunks()
         gone = lost.filter(pc.is_in(lost, value_set=ids))
         paired = since.after.rows.filter(pc.is_in(since.after.rows[PAIR], value_set=ids))
+        untold = pc.sum(pc.is_in(since.before.untold[ROW_ID], value_set=ids)).as_py() or 0
         changers = Counter(paired[LAST_UPDATED].to_pylist())
         return Fate(
             confidence=Confidence.EXACT,
             written=len(ids),
             born=born,
             updated=len(ids) - born,
-            live=len(ids) - len(gone) - len(paired),
+            live=len(ids) - len(gone) - len(paired) - untold,
             changed=len(paired),
             changed_by=self._changers(changers, info.sequence_number),
             gone=len(gone),
             gone_by=self._takers(info.id, gone),
-            untold=0,
+            untold=untold,
         )
 
     def by_file(self, info: SnapshotInfo) -> Fate:
@@ -145,7 +180,7 @@ class _Story:
 
         from odi_audit.catalog.touched import file_fate
 
-        fate = file_fate(self.state, info, self.now.id)
+        fate = file_fate(self.state, info, self.now.id, missing=self.missing)
         notes = ["the rows had no ids: their files were followed"]
         if info.operation != APPEND:
             notes.append("the files also hold rows that the batch only carried over")
@@ -166,8 +201,6 @@ class _Story:
 
     def expired(self) -> Fate:
         """Answer from the head and the ledger: the batch's own snapshot has expired."""
-        from odi_audit.catalog.attribution import live_rows
-
         kept = self.landed.facts
         sequence = facts.number(kept, "sequence_number")
         deleting = facts.operation(self.landed) == "delete"
@@ -175,7 +208,7 @@ class _Story:
         took = facts.rows(self.landed) if deleting else None
         if facts.number(kept, "first_row_id") is None or sequence is None:
             snapshot = SnapshotId(facts.text(kept, "snapshot") or "")
-            live = live_rows(self.state).by_file_snapshot.get(snapshot, 0)
+            live = self._live_now().by_file_snapshot.get(snapshot, 0)
             return Fate(
                 confidence=Confidence.FILE,
                 written=written,
@@ -185,7 +218,7 @@ class _Story:
                 note="the snapshot has expired and the rows had no ids: those still in the batch's "
                 "own files are counted",
             )
-        live = live_rows(self.state).by_sequence.get(sequence, 0)
+        live = self._live_now().by_sequence.get(sequence, 0)
         if facts.operation(self.landed) == APPEND and written == facts.number(kept, "added_rows"):
             return self._expired_append(sequence, live)
         if live == written:
@@ -212,14 +245,16 @@ class _Story:
         written = facts.number(self.landed.facts, "added_rows") or 0
         changers: Counter[int] = Counter()
         found: list[pa.Array] = [pa.array([], pa.int64())]
-        for batch in lineage_rows(self.state, columns=[]):
+        for batch in lineage_rows(self.state, columns=[], missing=self.missing):
             ids = batch.column(ROW_ID)
             mine = pc.and_(pc.greater_equal(ids, first), pc.less(ids, first + written))
             found.append(ids.filter(mine))
             changers.update(batch.column(LAST_UPDATED).filter(mine).to_pylist())
         changers.pop(sequence, None)
         every = pa.arange(first, first + written)
-        gone = every.filter(pc.invert(pc.is_in(every, value_set=pa.concat_arrays(found))))
+        lost = every.filter(pc.invert(pc.is_in(every, value_set=pa.concat_arrays(found))))
+        # A row that is not there may as well lie in a file that is gone.
+        gone = lost.slice(0, 0) if self.missing else lost
         oldest = history(self.state)[-1]
         return Fate(
             confidence=Confidence.EXACT,
@@ -232,7 +267,7 @@ class _Story:
             changed_by=self._changers(changers, sequence),
             gone=len(gone),
             gone_by=self._takers(oldest.id, gone),
-            untold=0,
+            untold=len(lost) - len(gone),
             note="the snapshot has expired: the ledger keeps its range of row ids",
         )
 
@@ -245,7 +280,14 @@ class _Story:
             return facts.rows(self.landed) if deleting else None
         from odi_audit.catalog.changes import compare
 
-        return compare(self.state, info.parent, info.id).deleted_count
+        known = len(self.missing)
+        compared = compare(self.state, info.parent, info.id, missing=self.missing)
+        return None if len(self.missing) > known else compared.deleted_count
+
+    def _live_now(self) -> Attribution:
+        from odi_audit.catalog.attribution import live_rows
+
+        return live_rows(self.state, missing=self.missing)
 
     def _changers(self, changers: Mapping[int, int], own: int) -> tuple[By, ...]:
         batches = batches_by_sequence(self.ledger, self.state) if changers else {}
@@ -265,7 +307,8 @@ class _Story:
 
         if not len(gone):
             return ()
-        taken = removals(self.state, since, self.now.id, gone)
+        known = len(self.missing)
+        taken = removals(self.state, since, self.now.id, gone, missing=self.missing)
         found = []
         for snapshot, ids in reversed(taken.items()):
             batch = batch_of(self.ledger, self.state, snapshot)
@@ -273,8 +316,10 @@ class _Story:
             found.append(By(batch=batch, rows=len(ids), note=note))
         left = len(gone) - sum(by.rows for by in found)
         if left:
-            undoer = self._undoer()
+            undoer = self._undoer() if len(self.missing) == known else None
             note = "rolled back" if undoer else "by a write whose snapshot has expired"
+            if len(self.missing) > known:
+                note = "a data file that would show it is gone"
             found.append(By(batch=undoer, rows=left, note=note))
         return tuple(found)
 

@@ -19,11 +19,12 @@ from odi_audit.ledger.port import Ledger
 from odi_audit.model.entries import Entry, Kind
 from odi_audit.model.tables import TableRef
 from odi_audit.query import facts
-from odi_audit.query.detail import find_table
 from odi_audit.query.downstream import Reader, Walk
 from odi_audit.query.fate import By, Fate, fate_of
+from odi_audit.query.tables import find_table
 
 if TYPE_CHECKING:
+    from odi_audit.catalog.files import Progress
     from odi_audit.catalog.lake import LakeCatalog
     from odi_audit.catalog.touched import Touched
 
@@ -75,6 +76,8 @@ class Impact:
     tables: tuple[TableImpact, ...]
     readers: tuple[Reader, ...]
     cut: bool
+    missing: tuple[str, ...]
+    """Data files that are gone: what they would have shown is not told."""
 
     def to_json(self) -> JsonObject:
         """Return the form that ``--json`` prints."""
@@ -87,11 +90,16 @@ class Impact:
             "tables": tables,
             "readers": readers,
             "cut": self.cut,
+            "missing": list(self.missing),
         }
 
 
-def impact(ledger: Ledger, catalog: LakeCatalog, prefix: str) -> Impact:
+def impact(
+    ledger: Ledger, catalog: LakeCatalog, prefix: str, *, progress: Progress | None = None
+) -> Impact:
     """Return what became of the batch whose id begins with ``prefix``.
+
+    Data files that are gone are named, and the rest is answered.
 
     Raises:
         EntryNotFound: no batch fits, or it has landed nowhere. AmbiguousBatch: more than one does.
@@ -105,8 +113,9 @@ def impact(ledger: Ledger, catalog: LakeCatalog, prefix: str) -> Impact:
             batch=batch,
         )
     walk = Walk(ledger, lambda table: find_table(catalog, table))
+    missing: list[str] = []
     tables = [
-        _table_impact(ledger, catalog, entry, entry.table)
+        _table_impact(ledger, catalog, entry, entry.table, missing=missing, progress=progress)
         for entry in landed
         if entry.table is not None
     ]
@@ -117,11 +126,18 @@ def impact(ledger: Ledger, catalog: LakeCatalog, prefix: str) -> Impact:
         tables=tuple(tables),
         readers=walk.readers(batch),
         cut=walk.cut,
+        missing=tuple(sorted(set(missing))),
     )
 
 
 def _table_impact(
-    ledger: Ledger, catalog: LakeCatalog, entry: Entry, table: TableRef
+    ledger: Ledger,
+    catalog: LakeCatalog,
+    entry: Entry,
+    table: TableRef,
+    *,
+    missing: list[str],
+    progress: Progress | None,
 ) -> TableImpact:
     snapshot = facts.text(entry.facts, "snapshot")
     state = find_table(catalog, table)
@@ -134,7 +150,7 @@ def _table_impact(
         snapshot=None if snapshot is None else SnapshotId(snapshot),
         sequence_number=facts.number(entry.facts, "sequence_number"),
         undone_by=None if undone is None else undone.index,
-        fate=fate_of(ledger, state, entry, undone),
+        fate=fate_of(ledger, state, entry, undone, missing=missing, progress=progress),
         files_added=facts.number(counts, "added-data-files") or 0 if look is None else look.added,
         files_removed=facts.number(counts, "deleted-data-files") or 0
         if look is None or look.removed is None

@@ -88,7 +88,9 @@ def _takers(
     batches: list[pa.Array] = [pa.array([], pa.string())]
     if start is not None and compared.deleted_count:
         gone = compared.before.alone[ROW_ID].combine_chunks()
-        for snapshot, taken in removals(compared.state, start.id, end.id, gone).items():
+        missing: list[str] | None = None if compared.missing is None else []
+        takers = removals(compared.state, start.id, end.id, gone, missing=missing)
+        for snapshot, taken in takers.items():
             batch = pa.scalar(batch_of(ledger, compared.state, snapshot), pa.string())
             # Rows without ids have one taker or none: a single null stands for them all.
             unique = taken.unique()
@@ -96,7 +98,9 @@ def _takers(
             batches.append(pa.repeat(batch, len(unique)))
         # Looked up last: what no write took, a rollback may have.
         undoer = pa.scalar(rollback_of(ledger, compared.state, start.id), pa.string())
-        if undoer.is_valid:
+        if missing and compared.missing is not None:
+            compared.missing.extend(missing)  # with a file gone, a write may have taken them
+        elif undoer.is_valid:
             ids.append(gone)
             batches.append(pa.repeat(undoer, len(gone)))
     return pa.concat_arrays(ids), pa.concat_arrays(batches)

@@ -40,7 +40,7 @@ class Named:
 
 def walk(ledger: Ledger, where: EntryFilter, *, stop: int | None = None) -> Iterator[Entry]:
     """Yield the entries that match, in order, a page at a time; those from ``stop`` on not."""
-    bounded = replace(where, before=stop)
+    bounded = where if stop is None else replace(where, before=stop)
     while True:
         page = ledger.find(bounded, limit=PAGE)
         yield from page
@@ -71,11 +71,9 @@ def find_named(ledger: Ledger, catalog: LakeCatalog, name: TableName) -> Named:
     return Named(ref=state.ref, state=state)
 
 
-def newest(
-    ledger: Ledger, where: EntryFilter, *, page_entries: int = FIRST_PAGE
-) -> Iterator[Entry]:
+def newest(ledger: Ledger, where: EntryFilter) -> Iterator[Entry]:
     """Yield the entries that match, newest first; each page is asked for when it is needed."""
-    limit = page_entries
+    limit = FIRST_PAGE
     while True:
         page = ledger.find(where, limit=limit, newest_first=True)
         yield from page
@@ -99,6 +97,14 @@ def with_open(
         yield from heapq.merge(page, _open(ledger, job, low, high), key=newer_first)
         high = low
     yield from _open(ledger, job, first, high)
+
+
+def first_since(ledger: Ledger, moment: str | None) -> int:
+    """Return the index of the first entry since a moment; past the end where there is none."""
+    if moment is None:
+        return 0
+    found = ledger.find(EntryFilter(since=moment), limit=1)
+    return found[0].index if found else ledger.head().size
 
 
 def _open(ledger: Ledger, job: JobName | None, first: int, before: int | None) -> list[Entry]:

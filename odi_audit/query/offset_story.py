@@ -30,6 +30,7 @@ from odi_audit.query.offset_events import (
 _LSN = re.compile(r"^([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})$")
 _SET_LIKE = frozenset({OffsetKind.FILES, OffsetKind.ONCE})
 """Kinds whose partitions are things read once, not places in a line."""
+_KINDS = {kind.value: kind for kind in OffsetKind}
 
 
 # -- places ----------------------------------------------------------------------------------
@@ -65,6 +66,10 @@ class _Cover:
     ends: list[_Point] = field(default_factory=list)
 
     def add(self, start: _Point, end: _Point) -> None:
+        if self.ends and self.ends[-1].place == start.place:
+            # By far most batches go on where the last one ended.
+            self.ends[-1] = max(end, start)
+            return
         low = bisect_left(self.ends, start)
         high = low
         while high < len(self.starts) and self.starts[high] <= end:
@@ -156,16 +161,15 @@ class Story:
             return  # work of the table on itself: nothing was read
         source = str(offsets.get("source"))
         key = (entry.job, entry.table.uuid, source)
-        line = self.lines.setdefault(
-            key,
-            _Line(
+        line = self.lines.get(key)
+        if line is None:
+            line = self.lines[key] = _Line(
                 job=entry.job,
                 table=entry.table.name,
                 table_uuid=entry.table.uuid,
                 source=source,
                 kind=kind,
-            ),
-        )
+            )
         line.table, line.batches_count = entry.table.name, line.batches_count + 1
         identity = facts.obj(offsets, "identity") or {}
         for partition, pair in ranges.items():
@@ -180,10 +184,14 @@ class Story:
             self._stand(line, partition, stand, entry)
 
     def _stand(self, line: _Line, partition: str, stand: _Stand, entry: Entry) -> None:
-        part = line.parts.setdefault(partition, _Part(first=stand.start))
+        part = line.parts.get(partition)
+        if part is None:
+            part = line.parts[partition] = _Part(first=stand.start)
         part.batches_count += 1
         last = part.stands[-1] if part.stands else None
-        self.events.extend(self._compare(line, partition, last, stand, entry))
+        event = self._compare(line, partition, last, stand, entry)
+        if event is not None:
+            self.events.append(event)
         taken = self.later.get((stand.batch, line.table_uuid), -1) > stand.index
         if taken:
             doomed = self.doomed.setdefault((stand.batch, line.table_uuid), [])
@@ -196,11 +204,11 @@ class Story:
 
     def _compare(
         self, line: _Line, partition: str, last: _Stand | None, stand: _Stand, entry: Entry
-    ) -> Iterator[Event]:
+    ) -> Event | None:
         replay = entry.intent in self.replays or bool(facts.number(entry.facts, "generation"))
         kind, start, end = _judged(line.kind, last, stand)
         if kind is None and not replay:
-            return
+            return None
         standing, reason = Standing.OPEN, None
         if kind is EventKind.GAP:
             agreed = self.accepted.get((entry.intent, line.table_uuid))
@@ -209,7 +217,7 @@ class Story:
         elif replay:
             standing = Standing.RECORDED
             kind = EventKind.CHANGED if kind is EventKind.CHANGED else EventKind.REPLAY
-        yield Event(
+        return Event(
             kind=kind or EventKind.REPLAY,
             standing=standing,
             **_place(line, partition),
@@ -377,7 +385,4 @@ def _shown(line: _Line) -> SourceLine:
 
 
 def _kind(offsets: JsonObject) -> OffsetKind | None:
-    try:
-        return OffsetKind(str(offsets.get("kind")))
-    except ValueError:
-        return None  # a later version's kind
+    return _KINDS.get(str(offsets.get("kind")))  # none for a later version's kind

@@ -50,6 +50,10 @@ class PendingPage:
     cut: bool
     applied: bool
     entry: int | None
+    missing: tuple[str, ...]
+    """Data files that are gone: their rows are in no count."""
+    untold: int
+    """Rows whose other image may lie in one of those: they are in no count either."""
 
     def to_json(self) -> JsonObject:
         """Return the form that ``--json`` prints."""
@@ -66,6 +70,8 @@ class PendingPage:
             "cut": self.cut,
             "applied": self.applied,
             "entry": self.entry,
+            "missing": list(self.missing),
+            "untold": self.untold,
         }
 
 

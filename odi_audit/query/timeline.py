@@ -21,7 +21,7 @@ from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.entries import Entry, Kind
 from odi_audit.model.tables import TableRef
 from odi_audit.query import facts
-from odi_audit.query.lookup import Named, newest
+from odi_audit.query.lookup import Named, first_since, newer_first, newest, with_open
 from odi_audit.query.writers import Writer, recorded_writer, writer
 
 LIMIT_DEFAULT = 100
@@ -145,20 +145,15 @@ class _Looking:
         done = newest(self.ledger, replace(where, kinds=facts.EFFECTS, table=self.ref.uuid))
         failed = newest(self.ledger, replace(where, kinds=_FAILED))
         doubtful = {entry.intent for entry in self.ledger.find(EntryFilter(kinds=(Kind.UNKNOWN,)))}
-        still_open = sorted(
-            (
-                intent
-                for intent in self.ledger.open_intents()
-                if self._mine(intent) and intent.index not in doubtful and span.holds(intent.time)
-            ),
-            key=lambda entry: -entry.index,
-        )
-        merged = heapq.merge(done, failed, still_open, key=lambda entry: -entry.index)
-        for entry in merged:
+        merged = heapq.merge(done, failed, key=newer_first)
+        first = first_since(self.ledger, span.since)
+        for entry in with_open(self.ledger, merged, first=first):
             if entry.kind in facts.EFFECTS:
                 yield self._effect(entry)
             elif entry.kind is Kind.INTENT:
-                yield self._attempt(entry, entry, Outcome.OPEN)
+                still_open = entry.index not in doubtful and span.holds(entry.time)
+                if still_open and self._mine(entry):
+                    yield self._attempt(entry, entry, Outcome.OPEN)
             else:
                 yield from self._failure(entry)
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from odi_audit.catalog.state import SnapshotInfo
-from odi_audit.errors import EntryNotFound
 from odi_audit.ids import SnapshotId, TableUuid
 from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.entries import Entry, Kind
 from odi_audit.query import facts
+from odi_audit.query.lookup import newest, walk
 
 Write: TypeAlias = Entry | SnapshotInfo
 """A write as the ledger recorded it or, where it did not, as the table shows it."""
@@ -27,7 +27,8 @@ _NEW_ROWS_ONLY = frozenset({"append", "overwrite", "overwrite_partitions"})
 """Operations of the committer whose files hold no row from before."""
 WHOLE_MAX = 128
 """Up to so many writes a table's record is simply read."""
-_PAGE = 500
+ENTRIES_MAX = 10_000
+"""Entries held at a time; more are read again when they are asked for."""
 _AROUND = 64
 """Entries looked at on both sides of the place where the search ends: writers that publish at the
 same time may record in another order."""
@@ -41,10 +42,12 @@ class Writes:
         self._table = table
         self._whole = False
         self._foreign_read = False
-        self._by_sequence: dict[int, Entry] = {}
-        self._by_snapshot: dict[str, Entry] = {}
-        self._ranges: dict[int, tuple[int, Entry]] = {}
+        # Places in the ledger, not entries: a table may have a million writes.
+        self._by_sequence: dict[int, int] = {}
+        self._by_snapshot: dict[str, int] = {}
+        self._ranges: dict[int, tuple[int, int]] = {}
         self._starts: list[int] = []
+        self._entries: dict[int, Entry] = {}
         some = self._find((Kind.LANDED,), limit=WHOLE_MAX + 1)
         if len(some) <= WHOLE_MAX:
             self._read_foreign()
@@ -71,16 +74,10 @@ class Writes:
 
     def before(self, number: int) -> Iterator[Entry]:
         """Yield the landed writes with smaller sequence numbers, newest first."""
-        limit, seen = _PAGE, 0
-        while True:
-            page = self._find((Kind.LANDED,), limit=limit)
-            for entry in page[seen:]:
-                found = facts.number(entry.facts, "sequence_number")
-                if found is not None and found < number:
-                    yield entry
-            if len(page) < limit:
-                return
-            seen, limit = len(page), limit * 4
+        for entry in newest(self._ledger, EntryFilter(kinds=(Kind.LANDED,), table=self._table)):
+            found = facts.number(entry.facts, "sequence_number")
+            if found is not None and found < number:
+                yield entry
 
     def began_without_row_ids(self) -> bool:
         """Say whether the first write on record is from before the table had row ids."""
@@ -92,14 +89,24 @@ class Writes:
 
     def _look(
         self,
-        known: Callable[[], Entry | None],
+        known: Callable[[], int | None],
         side: Callable[[Entry], int | None] | None,
         *,
         thorough: bool,
     ) -> Entry | None:
         found = known()
-        if found is not None or self._whole:
-            return found
+        if found is None and not self._whole:
+            found = self._search(known, side, thorough=thorough)
+        return None if found is None else self._entry(found)
+
+    def _search(
+        self,
+        known: Callable[[], int | None],
+        side: Callable[[Entry], int | None] | None,
+        *,
+        thorough: bool,
+    ) -> int | None:
+        found = None
         if not self._foreign_read:
             self._read_foreign()
             found = known()
@@ -107,7 +114,8 @@ class Writes:
             self._keep(self._halve(side))
             found = known()
         if found is None and thorough:
-            self._keep(self._find((Kind.LANDED,), limit=None))
+            where = EntryFilter(kinds=(Kind.LANDED,), table=self._table)
+            self._keep(walk(self._ledger, where), cached=False)
             self._whole = True
             found = known()
         return found
@@ -115,27 +123,22 @@ class Writes:
     def _halve(self, side: Callable[[Entry], int | None]) -> list[Entry]:
         """Return entries about the place where the one that is looked for should stand."""
         low, high = 0, self._ledger.head().size
-        try:
-            while high - low > 1:
-                middle = (low + high) // 2
-                moment = self._ledger.get(middle).time
-                found = self._find((Kind.LANDED,), since=moment, limit=1, newest_first=False)
-                if not found or found[0].index >= high:
-                    high = middle
-                    continue
-                where = side(found[0])
-                if where == 0:
-                    return found
-                if where is None or where < 0:
-                    low = max(middle, found[0].index)
-                else:
-                    high = middle
-            moment = self._ledger.get(low).time
-        except EntryNotFound:
-            return []  # a hole in the ledger: all of it is read, and verification names the hole
+        while high - low > 1:
+            middle = (low + high) // 2
+            found = self._find((Kind.LANDED,), first=middle, limit=1, newest_first=False)
+            if not found or found[0].index >= high:
+                high = middle
+                continue
+            where = side(found[0])
+            if where == 0:
+                return found
+            if where is None or where < 0:
+                low = max(middle, found[0].index)
+            else:
+                high = middle
         return [
-            *reversed(self._find((Kind.LANDED,), until=moment, limit=_AROUND)),
-            *self._find((Kind.LANDED,), since=moment, limit=_AROUND, newest_first=False),
+            *reversed(self._find((Kind.LANDED,), before=low, limit=_AROUND)),
+            *self._find((Kind.LANDED,), first=low, limit=_AROUND, newest_first=False),
         ]
 
     def _find(
@@ -143,11 +146,11 @@ class Writes:
         kinds: tuple[Kind, ...],
         *,
         limit: int | None,
-        since: str | None = None,
-        until: str | None = None,
+        first: int | None = None,
+        before: int | None = None,
         newest_first: bool = True,
     ) -> list[Entry]:
-        where = EntryFilter(kinds=kinds, table=self._table, since=since, until=until)
+        where = EntryFilter(kinds=kinds, table=self._table, first=first, before=before)
         return self._ledger.find(where, limit=limit, newest_first=newest_first)
 
     # -- what has been read --------------------------------------------------------------------
@@ -156,25 +159,33 @@ class Writes:
         self._foreign_read = True
         self._keep(reversed(self._find((Kind.FOREIGN,), limit=None)))
 
-    def _keep(self, entries: Iterable[Entry]) -> None:
+    def _keep(self, entries: Iterable[Entry], *, cached: bool = True) -> None:
         for entry in entries:
             snapshot = facts.text(entry.facts, "snapshot")
             sequence = facts.number(entry.facts, "sequence_number")
             span = row_ids(entry)
             if snapshot is not None:
-                self._by_snapshot[snapshot] = entry
+                self._by_snapshot[snapshot] = entry.index
             if sequence is not None:
-                self._by_sequence[sequence] = entry
+                self._by_sequence[sequence] = entry.index
             if span is not None:
-                self._ranges[span[0]] = (span[1], entry)
+                self._ranges[span[0]] = (span[1], entry.index)
+            if cached:
+                self._entries[entry.index] = entry
         self._starts = sorted(self._ranges)
+        if len(self._entries) > ENTRIES_MAX:
+            self._entries.clear()
 
-    def _holding(self, row_id: int) -> Entry | None:
+    def _entry(self, index: int) -> Entry:
+        found = self._entries.get(index)
+        return self._ledger.get(index) if found is None else found
+
+    def _holding(self, row_id: int) -> int | None:
         place = bisect_right(self._starts, row_id) - 1
         if place < 0:
             return None
-        end, entry = self._ranges[self._starts[place]]
-        return entry if row_id < end else None
+        end, index = self._ranges[self._starts[place]]
+        return index if row_id < end else None
 
 
 def is_compaction(write: Write) -> bool:

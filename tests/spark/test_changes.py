@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
@@ -179,6 +180,7 @@ def test_everything_agrees_with_the_record_and_with_spark(
     _changes_between_any_two_snapshots(state, record, has_ids=layout != "format-2")
     _diff_counts(lake, record, has_ids=layout != "format-2")
     _fates(lake, record, has_ids=layout != "format-2")
+    _with_any_file_gone(lake, state, record)
     if layout == "copy-on-write":
         _changelog_view(state, record, lake, spark)
     if layout != "format-2":
@@ -276,6 +278,55 @@ def _compare_fate(
     assert fate.took == sum(taker == batch for taker in record.took.values())
 
 
+def _with_any_file_gone(lake: Workspace, state: TableState, record: Record) -> None:
+    """With a data file gone, what is told is a part of the truth, and the file is named."""
+    snapshots = list(record.at)
+    # Over the compaction, over the rollback and back, and over one update.
+    pairs = [(0, -1), (-1, 0), (1, 2), (-3, -1)]
+    ways: list[dict[str, Any]] = [{}, {"key": ["id"]}, {"where": "region = 'r1'"}]
+    asked = [(snapshots[a], snapshots[b], how) for a, b in pairs for how in ways]
+    truth = [images(state, before, after, **how) for before, after, how in asked]
+    fates = {batch: _fate(lake, batch) for batch in record.batches[:5]}
+    named = 0
+    # Without a file of deletes nothing can be told: that is an error, and not meant here.
+    data = Path(str(lake.settings.catalog.warehouse)).rglob("*[!s].parquet")
+    for path in sorted(data)[::5]:
+        away = path.rename(path.with_suffix(".away"))
+        for (before, after, how), whole in zip(asked, truth, strict=True):
+            missing: list[str] = []
+            compared = compare(state, SnapshotId(before), SnapshotId(after), missing=missing, **how)
+            told = Counter(
+                (row[CHANGE], (row["id"], row["region"], row["amount"]))
+                for batch in compared.batches()
+                for row in batch.to_pylist()
+            )
+            assert told <= whole
+            assert missing or told == whole
+            assert all(name.endswith(path.name) for name in missing)
+            named += bool(missing)
+        for batch, whole_fate in fates.items():
+            _is_part(_fate(lake, batch), whole_fate)
+        away.rename(path)
+    assert named
+
+
+def _fate(lake: Workspace, batch: str) -> Fate:
+    return impact(lake.ledger(), lake.catalog(), batch).tables[0].fate
+
+
+def _is_part(fate: Fate, whole: Fate) -> None:
+    counts = (fate.live, fate.changed or 0, fate.gone, fate.untold)
+    assert sum(counts) == fate.written  # type: ignore[arg-type]
+    for count in ("written", "live", "gone", "changed", "born"):
+        assert (getattr(fate, count) or 0) <= (getattr(whole, count) or 0)
+    for by, truly in ((fate.changed_by, whole.changed_by), (fate.gone_by, whole.gone_by)):
+        known = {item.batch: item.rows for item in truly}
+        assert all(item.rows <= known[item.batch] for item in by if item.batch is not None)
+    if fate != whole:
+        assert fate.note is not None
+        assert "data files are gone" in fate.note
+
+
 def _changelog_view(
     state: TableState, record: Record, lake: Workspace, spark: SparkSession
 ) -> None:
@@ -360,6 +411,37 @@ def test_a_consumer_that_applies_what_it_reads_has_the_table(
         run.expire(NAME, older_than=datetime.now(UTC), retain_last=1)
     with pytest.raises(EntryNotFound, match=r"expired.*since='start'.*since='oldest'"):
         catch_up("arrow")
+
+
+def test_what_was_read_of_one_state_is_written_also_when_the_table_has_moved(
+    lake: Workspace, spark: SparkSession
+) -> None:
+    table = parse(NAME).sql(lake.settings.catalog.name)
+    totals = parse("sales.totals").sql(lake.settings.catalog.name)
+    with odi.run("sales/orders", lake=lake) as run:
+        run.create_table(NAME, "id bigint, region string, amount int")
+        first = run.append(frame(spark, range(9)), NAME, offsets=at(0, 10))
+        spark.sql(f"ALTER TABLE {table} CREATE TAG month_end")
+        run.append(frame(spark, range(9, 12)), NAME, offsets=at(10, 20))
+
+    def write(part: str, move: bool = False, **state: str) -> dict[str, int]:
+        with odi.run("sales/totals", lake=lake) as run:
+            run.create_table("sales.totals", "region string, rows bigint", if_not_exists=True)
+            with odi.read_stable(NAME, run=run, as_="spark", **state) as reading:
+                counted = reading.to_spark().groupBy("region").count()
+                if move:
+                    run.append(frame(spark, range(20, 30)), NAME, offsets=at(20, 30))
+                rows = counted.withColumnRenamed("count", "rows")
+                run.overwrite(rows, "sales.totals", where="true", offsets=odi.once(part))
+        return {row.region: row.rows for row in spark.table(totals).collect()}
+
+    assert write("main", as_of="main") == {"r0": 4, "r1": 4, "r2": 4}
+    assert write("tag", tag="month_end") == {"r0": 3, "r1": 3, "r2": 3}
+    assert write("snapshot", as_of=str(first.snapshot)) == {"r0": 3, "r1": 3, "r2": 3}
+    # While it is read the table moves on, and so does the time between reading and writing.
+    assert write("moved", move=True, as_of="main") == {"r0": 4, "r1": 4, "r2": 4}
+    read = [entry.facts["rows"] for entry in lake.ledger().scan() if entry.kind.value == "read"]
+    assert read == [12, 9, 9, 12]
 
 
 def test_what_a_reading_run_wrote_is_downstream_of_the_batch(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
@@ -188,6 +189,10 @@ def paths(place: Place, snapshot: SnapshotId) -> list[Path]:
     return [Path(path.removeprefix("file://")) for path in listed]
 
 
+def holds(path: Path, key: int) -> bool:
+    return key in pq.read_table(path)["id"].to_pylist()
+
+
 def test_only_files_that_differ_are_opened(place: Place) -> None:
     start = place.append((1, "a"))
     (old,) = paths(place, start)
@@ -196,6 +201,39 @@ def test_only_files_that_differ_are_opened(place: Place) -> None:
     assert images(place.state, start, end) == {("insert", 2, "b"): 1}
     with pytest.raises(StorageError, match="cannot be read"):
         images(place.state, None, end)
+
+
+def test_a_file_that_is_gone_is_named_and_what_it_may_hold_is_not_told(place: Place) -> None:
+    start = place.append((1, "a"), (2, "b"))
+    (old,) = paths(place, start)
+    end = place.replace("id = 1", (3, "c"))
+    carried = next(path for path in paths(place, end) if holds(path, 2))
+    old.rename(old.with_suffix(".away"))
+    missing: list[str] = []
+    found = compare(place.state, start, end, missing=missing)
+    assert missing == [f"file://{old}"]
+    # (2, b) was only carried over: without the old file it would pass for new.
+    counts = (found.inserted_count, found.deleted_count, found.updated_count)
+    assert (counts, found.untold_count) == ((0, 0, 0), 2)
+    assert compare(place.state, start, end, missing=[], where="id = 3").untold_count == 1
+    old.with_suffix(".away").rename(old)
+    carried.unlink()
+    found = compare(place.state, start, end, missing=missing)
+    assert found.deleted_count == 0
+    with pytest.raises(StorageError, match="cannot be read"):
+        compare(place.state, start, end)
+
+
+def test_a_file_that_is_only_counted_is_missed_when_its_rows_are_asked_for(place: Place) -> None:
+    place.append((1, "a"))
+    end = place.append((2, "b"))
+    gone = paths(place, end)[0]
+    gone.unlink()
+    missing: list[str] = []
+    found = compare(place.state, None, end, missing=missing)
+    assert (found.inserted_count, missing) == (2, [])
+    assert sum(batch.num_rows for batch in found.batches()) == 1
+    assert (found.inserted_count, missing) == (1, [f"file://{gone}"])
 
 
 def test_a_renamed_column_is_the_same_column(place: Place) -> None:
@@ -266,3 +304,30 @@ def test_random_histories_agree_with_a_plain_record(place: Place, seed: int) -> 
         assert by_key.updated_count == (lost & won).total()
         assert by_key.deleted_count == (lost - won).total()
         assert by_key.inserted_count == (won - lost).total()
+    _with_any_file_gone(place, list(record))
+
+
+def _with_any_file_gone(place: Place, snapshots: list[SnapshotId]) -> None:
+    """What is told then is a part of the truth: nothing is told that is not so."""
+    state = place.state
+    first, middle, last = snapshots[0], snapshots[2], snapshots[-1]
+    pairs = [(first, last), (last, first), (middle, last)]
+    for how in ({}, {"key": ["id"]}):
+        truth = {pair: images(state, *pair, **how) for pair in pairs}
+        for path in {path for snapshot in snapshots for path in paths(place, snapshot)}:
+            away = path.rename(path.with_suffix(".away"))
+            for pair in pairs:
+                missing: list[str] = []
+                compared = compare(state, *pair, missing=missing, **how)  # type: ignore[arg-type]
+                told = Counter(
+                    (row[CHANGE], row["id"], row["name"])
+                    for batch in compared.batches()
+                    for row in batch.to_pylist()
+                )
+                if how and missing:
+                    # By key a row that is there twice may make another pair.
+                    assert told.total() <= truth[pair].total()
+                else:
+                    assert told <= truth[pair]
+                    assert missing or told == truth[pair]
+            away.rename(path)

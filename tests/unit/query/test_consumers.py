@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
 from odi_audit.committer.parts import Parts
 from odi_audit.committer.run import Run
-from odi_audit.errors import EntryNotFound, LedgerConflict, UsageError
+from odi_audit.errors import EntryNotFound, LedgerConflict, LedgerLocked, StorageError, UsageError
 from odi_audit.ids import JobName, RunId
 from odi_audit.ledger.port import EntryFilter
 from odi_audit.model.entries import Entry, Kind
@@ -153,6 +159,87 @@ def test_of_two_readings_of_one_consumer_the_second_confirmation_is_refused(
     with pytest.raises(LedgerConflict, match="meanwhile"):
         two.commit()
     assert len(entries(bench)) == 1
+
+
+def test_of_two_processes_that_confirm_at_once_one_is_refused(
+    bench: Bench, access: Access, tmp_path: Path
+) -> None:
+    bench.land()
+    reading = changes(access)
+    ids(reading)
+    # Another process, stopped between its look at the position and its entry.
+    other = create_holder(tmp_path, f"consumer:{bench.state().ref.uuid}:billing")
+    try:
+        with pytest.raises(LedgerLocked, match=r"another process reads sales\.orders as consumer"):
+            reading.commit()
+        assert entries(bench) == []
+    finally:
+        other.kill()
+        other.wait()
+    # Its lock died with it.
+    assert reading.commit() is not None
+    assert not bench.ledger.is_alive(f"consumer:{bench.state().ref.uuid}:billing")
+
+
+def create_holder(folder: Path, owner: str) -> subprocess.Popen[str]:
+    script = (
+        "import sys, time\n"
+        "from odi_audit.clock import SystemClock\n"
+        "from odi_audit.ledger import open_ledger\n"
+        "ledger = open_ledger(sys.argv[1], clock=SystemClock())\n"
+        "ledger.hold(sys.argv[2])\n"
+        "print('held', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    made = subprocess.Popen(
+        [sys.executable, "-c", script, f"sqlite:///{folder / 'ledger.db'}", owner],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert made.stdout is not None
+    assert made.stdout.readline() == "held\n"
+    return made
+
+
+def test_threads_that_confirm_at_once_record_one_reading(bench: Bench, access: Access) -> None:
+    bench.land()
+    readings = [changes(access) for _ in range(4)]
+    for reading in readings:
+        ids(reading)
+    start = threading.Barrier(len(readings))
+
+    def confirm(reading: ChangeReading) -> bool:
+        start.wait()
+        try:
+            return reading.commit() is not None
+        except LedgerConflict:
+            return False
+
+    with ThreadPoolExecutor(len(readings)) as pool:
+        assert sum(pool.map(confirm, readings)) == 1
+    assert len(entries(bench)) == 1
+
+
+def test_a_reading_that_lacks_a_data_file_is_never_confirmed(bench: Bench, access: Access) -> None:
+    bench.land()
+    (file,) = bench.table().inspect.files()["file_path"].to_pylist()
+    bench.land()
+    Path(file.removeprefix("file://")).unlink()
+    with pytest.raises(StorageError, match="cannot be read"), changes(access) as reading:
+        ids(reading)
+    missing: list[str] = []
+    reading = changes(access, missing=missing)
+    assert ids(reading) == list(range(10, 20))
+    assert missing == [file]
+    with pytest.raises(StorageError, match=r"is gone.*not confirmed"):
+        reading.commit()
+    assert entries(bench) == []
+    page = pending_page(access, TABLE, consumer="billing")
+    assert (page.missing, page.inserted, len(page.rows)) == ((file,), 10, 10)
+    # Past it there is one way, by name, and it is recorded as that.
+    pending_page(access, TABLE, consumer="billing", apply=True)
+    (entry,) = entries(bench)
+    assert (entry.facts["skipped"], entry.facts["rows"]) == (True, 10)
 
 
 def test_consumers_do_not_move_each_other(bench: Bench, access: Access) -> None:

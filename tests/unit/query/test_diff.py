@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -84,6 +86,20 @@ def test_columns_that_came_and_were_renamed_are_told(bench: Bench) -> None:
     found = ask(bench, first, "main")
     assert found.schema.renamed == {"region": "area"}
     assert (found.added, found.removed) == (1, 0)
+
+
+def test_a_data_file_that_is_gone_is_named_and_its_rows_are_not_called_new(bench: Bench) -> None:
+    first = bench.land()
+    (file,) = bench.table().inspect.files()["file_path"].to_pylist()
+    bench.table().delete("id = 4")
+    bench.land()
+    Path(file.removeprefix("file://")).unlink()
+    found = ask(bench, first, "main")
+    assert found.missing == (file,)
+    assert (found.added, found.removed, found.changed) == (0, 0, 0)
+    # Nine that were carried over, and ten that are new but have no ids to show it.
+    assert (found.untold, found.samples) == (19, ())
+    assert found.to_json()["missing"] == [file]
 
 
 @pytest.mark.parametrize("limit", [-1, 10_001])

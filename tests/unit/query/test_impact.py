@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from odi_audit.canonical import Json
@@ -113,6 +115,27 @@ def test_after_expiry_the_rows_still_in_the_batch_s_files_are_counted(bench: Ben
     (table,) = ask(bench, batch).tables
     assert (table.fate.written, table.fate.live, table.fate.untold) == (10, 10, 0)
     assert "expired" in str(table.fate.note)
+
+
+def test_a_data_file_that_is_gone_is_named_and_the_rest_followed(bench: Bench) -> None:
+    batch = bench.land()
+    bench.land()
+    files = bench.table().inspect.files()["file_path"].to_pylist()
+    mine = next(path for path in files if _holds(path, 0))
+    Path(mine.removeprefix("file://")).unlink()
+    found = ask(bench, batch)
+    fate = found.tables[0].fate
+    assert found.missing == (mine,)
+    assert (fate.written, fate.live, fate.gone) == (0, 0, 0)
+    assert fate.note is not None
+    assert "data files are gone" in fate.note
+    assert found.to_json()["missing"] == [mine]
+    other = ask(bench, bench.land())
+    assert (other.missing, other.tables[0].fate.live) == ((), 10)
+
+
+def _holds(path: str, key: int) -> bool:
+    return key in pq.read_table(path.removeprefix("file://"))["id"].to_pylist()
 
 
 def test_a_dropped_table_leaves_what_the_ledger_knows(bench: Bench) -> None:
@@ -233,7 +256,7 @@ def test_the_json_form_holds_ids_as_text(bench: Bench) -> None:
     read(bench)
     write(bench, "sales.copy")
     body = json.loads(json.dumps(ask(bench, batch).to_json()))
-    assert set(body) == {"batch", "job", "time", "tables", "readers", "cut"}
+    assert set(body) == {"batch", "job", "time", "tables", "readers", "cut", "missing"}
     assert body["tables"][0]["sequence_number"] == "1"
     assert body["readers"][0]["to_sequence"] == "1"
     assert body["readers"][0]["wrote"][0]["tables"] == ["sales.copy"]
