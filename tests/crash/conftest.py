@@ -24,12 +24,3 @@ def scene(jvm: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         place = Place.embedded(lake.root)
         with nursery(lake.root, root / "children", joins=address(jvm)) as children:
             yield Scene(lake=lake, spark=on(jvm, lake), children=children, place=place)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the long soak to ``make soak``, which asks for it by its mark."""
-    if "soak" in str(config.option.markexpr):
-        return
-    long = [item for item in items if item.get_closest_marker("soak")]
-    config.hook.pytest_deselected(items=long)
-    items[:] = [item for item in items if item not in long]

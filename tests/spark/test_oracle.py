@@ -28,38 +28,66 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from odi_audit.committer.run import Run
     from odi_audit.workspace import Workspace
 
 STEPS = 26
+SEED = 20261116
+"""The history that `make test` asks about; `make soak` asks about others each time."""
+SOAK_ROUNDS = 20
 DIFFS = 4
 NAME = parse(TABLE)
 SURE = {Confidence.EXACT, Confidence.FILE}
 
 
-@pytest.fixture(params=["v3", "v2", "upgraded"])
-def historian(
-    request: pytest.FixtureRequest, lake: Workspace, spark: SparkSession
-) -> Iterator[Historian]:
-    seed = int(os.environ.get("TEST_ORACLE_SEED") or secrets.randbelow(2**32))
-    print(f"TEST_ORACLE_SEED={seed}")
+KINDS = {"v3": (3, None), "v2": (2, None), "upgraded": (2, 12)}
+"""The format that a table begins with, and the step at which it is upgraded."""
+
+
+@pytest.fixture
+def started(lake: Workspace, spark: SparkSession) -> Iterator[Run]:
     with odi.run("story/things", lake=lake, spark=spark) as run:
-        made = Historian(
-            lake=lake,
-            spark=spark,
-            run=run,
-            random=random.Random(seed),
-            format_version=3 if request.param == "v3" else 2,
-            upgrade_at=12 if request.param == "upgraded" else None,
-        )
-        made.start()
-        made.tell(STEPS)
-        print(f"{request.param}: {', '.join(made.done)}")
-        yield made
+        yield run
 
 
+@pytest.mark.parametrize("kind", list(KINDS))
 def test_every_answer_about_a_random_history_is_what_the_record_says(
-    historian: Historian, lake: Workspace
+    started: Run, lake: Workspace, kind: str
 ) -> None:
+    seed = int(os.environ.get("TEST_ORACLE_SEED") or SEED)
+    check_all(history_of(started, lake, kind, seed), lake)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("round_", range(SOAK_ROUNDS))
+def test_every_answer_about_many_random_histories_is_what_the_record_says(
+    started: Run, lake: Workspace, kind: str, round_: int
+) -> None:
+    seed = secrets.randbelow(2**32)
+    check_all(history_of(started, lake, kind, seed), lake)
+
+
+def history_of(run: Run, lake: Workspace, kind: str, seed: int) -> Historian:
+    """Make a random history; what it was, and its seed, are in the output of a failed test."""
+    format_version, upgrade_at = KINDS[kind]
+    print(f"TEST_ORACLE_SEED={seed}")
+    made = Historian(
+        lake=lake,
+        spark=lake.spark(),
+        run=run,
+        random=random.Random(seed),
+        format_version=format_version,
+        upgrade_at=upgrade_at,
+    )
+    made.start()
+    made.tell(STEPS)
+    print(f"{kind}: {', '.join(made.done)}")
+    return made
+
+
+def check_all(historian: Historian, lake: Workspace) -> None:
+    """Ask everything."""
     check_rows(historian)
     check_trace(historian, lake)
     check_histories(historian, lake)
