@@ -47,8 +47,8 @@ JOB = "bench/trace"
 TABLE, SMALL = "bench.orders", "bench.small"
 UPDATES_EVERY = 20
 LOOKUPS = 30
-LEDGER_GROUP = 50
-"""Entries of one moment in the filled ledger: far more than a real one has, and still quick."""
+LEDGER_GROUP = 1_000
+"""Entries of one moment in the filled ledger: far more than a real one has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,12 +64,16 @@ def _is_table(row: Row) -> bool:
 
 def _table(parts: tuple[str, ...], location: str, properties: dict[str, str]) -> Table:
     from pyiceberg.catalog.noop import NoopCatalog
+    from pyiceberg.exceptions import ValidationError
     from pyiceberg.io import load_file_io
     from pyiceberg.serializers import FromInputFile
     from pyiceberg.table import Table
 
     reader = load_file_io(properties, location)
-    metadata = FromInputFile.table_metadata(reader.new_input(location))
+    try:
+        metadata = FromInputFile.table_metadata(reader.new_input(location))
+    except ValidationError as problem:
+        raise ValueError(f"{location} holds no table metadata: {problem}") from problem
     return Table(
         identifier=parts,
         metadata=metadata,

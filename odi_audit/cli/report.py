@@ -100,6 +100,8 @@ def command(
         )
         with render.working("writing the report", prints=out is None):
             _write(report, chosen, out)
+        if out is not None:
+            render.stderr().print(f"{escape(str(out))}: rests on {report.basis}", soft_wrap=True)
     if basis.verified is False:
         render.stderr().print(f"The ledger fails verification: {len(basis.findings)} findings.")
         render.stderr().print("  next: odi-audit ledger verify")
@@ -166,7 +168,6 @@ def _write(report: Report, form: Form, out: Path | None) -> None:
         raise StorageError(f"report {out} cannot be written: {problem.strerror}") from problem
     finally:
         draft.unlink(missing_ok=True)
-    render.stderr().print(f"{escape(str(out))}: rests on {report.basis}", soft_wrap=True)
 
 
 def _parts(report: Report, form: Form) -> Iterator[str]:

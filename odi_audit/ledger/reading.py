@@ -18,7 +18,7 @@ from odi_audit.ledger.projection import place_from_text
 from odi_audit.model.entries import Entry, Kind, entry_from_json
 from odi_audit.model.offsets import Place
 
-CHUNK_ENTRIES = 512
+CHUNK_ENTRIES = 1_000
 """Entries read at a time: memory stays bounded, and no lock is kept between chunks."""
 _NAMED_MAX = 5
 """Batches named when a prefix fits several."""
@@ -67,6 +67,16 @@ def stored(session: Session, start: int, stop: int) -> Iterator[StoredEntry]:
         ):
             yield StoredEntry(index=cast("int", index), body=octets(body), leaf=octets(leaf))
         low = high
+
+
+def scan(session: Session, start: int, stop: int, where: str) -> Iterator[Entry]:
+    """Yield entries in order."""
+    for low in range(start, stop, CHUNK_ENTRIES):
+        for index, body in session.rows(
+            "SELECT idx, body FROM entries WHERE idx >= ? AND idx < ? ORDER BY idx",
+            (low, min(low + CHUNK_ENTRIES, stop)),
+        ):
+            yield decode(octets(body), cast("int", index), where)
 
 
 def get(session: Session, index: int) -> Entry:

@@ -172,14 +172,15 @@ class SqlLedger:
 
     def scan(self, start: int = 0, stop: int | None = None) -> Iterator[Entry]:
         """Yield entries in order, in bounded memory."""
-        for raw in self.stored(start, stop):
-            yield reading.decode(raw.body, raw.index, self.database.shown)
+        return reading.scan(self.database, *self._span(start, stop), self.database.shown)
 
     def stored(self, start: int = 0, stop: int | None = None) -> Iterator[StoredEntry]:
         """Yield what is stored, in order, in bounded memory, gaps and damage included."""
+        return reading.stored(self.database, *self._span(start, stop))
+
+    def _span(self, start: int, stop: int | None) -> tuple[int, int]:
         size = tree.size(self.database)
-        end = size if stop is None else min(stop, size)
-        return reading.stored(self.database, max(start, 0), end)
+        return max(start, 0), size if stop is None else min(stop, size)
 
     def find(
         self, where: EntryFilter, *, limit: int | None = None, newest_first: bool = False

@@ -170,10 +170,8 @@ def summarise(ledger: Standing, entries: list[Entry]) -> BatchSummary | None:
 def batch_state(ledger: Standing, entries: list[Entry]) -> BatchState:
     """Decide how a batch stands, from its entries in order."""
     settled = {entry.intent: entry for entry in entries if entry.settles}
-    effects = [entry for entry in entries if entry.kind in facts.EFFECTS]
-    landed = [entry for entry in effects if entry.kind is Kind.LANDED and entry.table is not None]
     if any(entry.kind in facts.EFFECTS for entry in settled.values()):
-        return BatchState.UNDONE if _undone(ledger, landed) else BatchState.LANDED
+        return BatchState.UNDONE if _undone(ledger, entries) else BatchState.LANDED
     unsettled = [
         entry for entry in entries if entry.kind is Kind.INTENT and entry.index not in settled
     ]
@@ -182,7 +180,7 @@ def batch_state(ledger: Standing, entries: list[Entry]) -> BatchState:
     doubtful = {entry.intent for entry in entries if entry.kind is Kind.UNKNOWN}
     if any(intent.index in doubtful for intent in unsettled):
         return BatchState.UNKNOWN
-    if effects:
+    if any(entry.kind in facts.EFFECTS for entry in entries):
         return BatchState.PARTLY_LANDED
     if unsettled:
         return BatchState.OPEN
@@ -190,7 +188,8 @@ def batch_state(ledger: Standing, entries: list[Entry]) -> BatchState:
     return BatchState.REFUSED if final.kind is Kind.REFUSED else BatchState.ABANDONED
 
 
-def _undone(ledger: Standing, landed: list[Entry]) -> bool:
+def _undone(ledger: Standing, entries: list[Entry]) -> bool:
+    landed = [entry for entry in entries if entry.kind is Kind.LANDED and entry.table is not None]
     return bool(landed) and all(undoing(ledger, entry) is not None for entry in landed)
 
 

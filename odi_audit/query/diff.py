@@ -178,8 +178,7 @@ def diff(
     from odi_audit.catalog.changes import compare
 
     state = catalog.load(table)
-    first = resolve_place(ledger, state, before)
-    second = resolve_place(ledger, state, after)
+    first, second = (resolve_place(ledger, state, place) for place in (before, after))
     missing: list[str] = []
     compared = compare(
         state, first.id, second.id, key=key, where=where, missing=missing, progress=progress

@@ -9,6 +9,7 @@ import pytest
 
 from odi_audit.spark.session import session_in
 from odi_audit.workspace import Workspace
+from tests.support.demo import Demo, tell_demo
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +27,12 @@ def lake(make_lake: Callable[..., Workspace], jvm: SparkSession) -> Workspace:
 def spark(lake: Workspace) -> SparkSession:
     """The session of :func:`lake`."""
     return lake.spark()
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """The demo, told once for all who look at what it leaves; none of them may change its lake."""
+    return tell_demo(tmp_path_factory.mktemp("a reader's folder"))
 
 
 @pytest.fixture

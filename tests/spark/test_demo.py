@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
-import subprocess
-import sys
-from dataclasses import dataclass
+import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from jobs import demo_place
-from jobs.demo_place import ADDED_COUNT, ORDERS_PER_FILE, TRACED_ORDER, WITHDRAWN_COUNT
+from jobs.demo_place import (
+    ADDED_COUNT,
+    ORDERS_PER_FILE,
+    TRACED_ORDER,
+    WITHDRAWN_COUNT,
+    WRONG_CUSTOMER,
+    WRONG_ORDER,
+)
+from tests.support.demo import Demo
 
-ROOT = Path(__file__).parents[2]
 DEMO_S_MAX = 240
 """Twice what the README promises: here other tests share the two cores."""
 IMPORTED = 3 * ORDERS_PER_FILE
@@ -27,37 +29,12 @@ ALL = CHANGED + ORDERS_PER_FILE
 pytestmark = pytest.mark.timeout(600)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shown:
-    here: Path
-    data: Any
-    story: str
-
-    def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            shlex.split(command), cwd=self.here, env=env(), capture_output=True, text=True,
-            timeout=300, check=False,
-        )  # fmt: skip
+@pytest.fixture
+def shown(demo: Demo) -> Demo:
+    return demo
 
 
-def env() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
-
-
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
-    here = tmp_path_factory.mktemp("a reader's folder")
-    done = subprocess.run(
-        [sys.executable, "-m", "odi_audit.cli", "demo", "--json"],
-        cwd=here, env=env(), capture_output=True, text=True, timeout=500, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert answer["schema"] == "odi.demo/1"
-    return Shown(here=here, data=answer["data"], story=done.stderr)
-
-
-def test_the_rows_are_those_that_arrived_whatever_was_killed(shown: Shown) -> None:
+def test_the_rows_are_those_that_arrived_whatever_was_killed(shown: Demo) -> None:
     assert shown.data["rows"] == {
         "imported": IMPORTED,
         "changed": CHANGED,
@@ -68,7 +45,7 @@ def test_the_rows_are_those_that_arrived_whatever_was_killed(shown: Shown) -> No
     }
 
 
-def test_an_independent_reader_finds_each_order_once(shown: Shown) -> None:
+def test_an_independent_reader_finds_each_order_once(shown: Demo) -> None:
     lake = shown.here / "demo-lake"
     catalog = SqlCatalog(
         "lake", uri=f"sqlite:///{lake / 'catalog.db'}", warehouse=str(lake / "warehouse")
@@ -82,13 +59,15 @@ def test_an_independent_reader_finds_each_order_once(shown: Shown) -> None:
     assert shown.data["batches"]["killed"] in stamps
 
 
-def test_verify_is_clean_before_the_foreign_write_and_names_it_after(shown: Shown) -> None:
-    assert shown.data["statuses"] == {"verify_clean": 0, "verify_foreign": 1, "proof": 0}
-    assert "Clean: 1 table" in shown.story
+def test_verify_is_clean_before_the_foreign_write_and_names_it_after(shown: Demo) -> None:
+    statuses = shown.data["statuses"]
+    assert {name for name, status in statuses.items() if status} == {"verify_foreign"}
+    assert statuses["verify_foreign"] == 1
+    assert "Clean: 2 tables" in shown.story
     assert shown.story.count("ODI-V01") == 1
 
 
-def test_the_killed_run_was_rolled_forward_and_not_run_again(shown: Shown) -> None:
+def test_the_killed_run_was_rolled_forward_and_not_run_again(shown: Demo) -> None:
     command = next(
         item["command"] for item in shown.data["commands"] if " batch " in item["command"]
     )
@@ -99,7 +78,7 @@ def test_the_killed_run_was_rolled_forward_and_not_run_again(shown: Shown) -> No
     assert "roll-forward" in shown.story
 
 
-def test_the_traced_row_names_the_batch_that_bore_it_and_the_foreign_write(shown: Shown) -> None:
+def test_the_traced_row_names_the_batch_that_bore_it_and_the_foreign_write(shown: Demo) -> None:
     command = next(
         item["command"] for item in shown.data["commands"] if " trace " in item["command"]
     )
@@ -114,7 +93,18 @@ def test_the_traced_row_names_the_batch_that_bore_it_and_the_foreign_write(shown
     assert f"last changed by batch {shown.data['batches']['changes']} (exact)" in shown.story
 
 
-def test_every_command_to_try_next_works(shown: Shown) -> None:
+def test_the_wrong_number_is_followed_to_its_file_and_to_its_reader(shown: Demo) -> None:
+    story = shown.story[shown.story.index("A number is wrong") :]
+    killed, totals = shown.data["batches"]["killed"], shown.data["batches"]["totals"]
+    assert f"born in batch {totals} (exact)" in story
+    assert f"order_id = {WRONG_ORDER}, customer = {WRONG_CUSTOMER}" in story
+    assert f"born in batch {killed} (exact)" in story
+    assert "orders-2026-11-04.csv" in story
+    assert f"{ORDERS_PER_FILE} still as the batch left them" in story
+    assert re.search(rf"finance/totals \(.*\n *wrote {totals} to finance.totals", story)
+
+
+def test_every_command_to_try_next_works(shown: Demo) -> None:
     for item in shown.data["commands"]:
         done = shown.run(item["command"])
         assert done.returncode == item["status"], (item["command"], done.stdout, done.stderr)
@@ -127,14 +117,14 @@ def test_every_command_to_try_next_works(shown: Shown) -> None:
     assert "4 files were in the ledger already" in done.stdout
 
 
-def test_the_story_is_for_people(shown: Shown) -> None:
+def test_the_story_is_for_people(shown: Demo) -> None:
     for noise in ("Traceback", "WARN", "Exception", "[info", '"event"'):
         assert noise not in shown.story, noise
     assert "Spark is starting" in shown.story
     assert shown.data["seconds"] < DEMO_S_MAX
 
 
-def test_the_lake_that_it_leaves_may_be_made_anew(shown: Shown, tmp_path: Path) -> None:
+def test_the_lake_that_it_leaves_may_be_made_anew(shown: Demo, tmp_path: Path) -> None:
     kept = shown.here / "demo-lake"
     copy = tmp_path / "demo-lake"
     copy.mkdir()

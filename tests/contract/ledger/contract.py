@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -189,6 +190,21 @@ class LedgerContract:
         assert indexes(several, limit=0) == []
         assert indexes(EntryFilter(batch=batch(2), kinds=(Kind.LANDED,)), limit=5) == [5]
 
+    def test_find_narrows_by_places_also_where_many_entries_share_a_moment(
+        self, ledger: SqlLedger
+    ) -> None:
+        drafts = [Draft(kind=Kind.READ if n % 3 else Kind.SEAL, job=JOB) for n in range(30)]
+        ledger.append(*drafts)
+        where = EntryFilter(kinds=(Kind.READ,), job=JOB, first=7, before=20)
+        found = [entry.index for entry in ledger.find(where)]
+        assert found == [n for n in range(7, 20) if n % 3]
+        some = [entry.index for entry in ledger.find(where, limit=4, newest_first=True)]
+        assert some == found[::-1][:4]
+        assert ledger.find(EntryFilter(first=30)) == []
+        assert ledger.find(EntryFilter(first=9, before=9)) == []
+        both = EntryFilter(first=28, since=ledger.get(0).time)
+        assert [entry.index for entry in ledger.find(both, limit=9)] == [28, 29]
+
     def test_a_batch_is_found_by_the_beginning_of_its_id(self, ledger: SqlLedger) -> None:
         for name in ("b-aa1", "b-aa2", "b-b", "b-bcd"):
             ledger.append(*[Draft(kind=Kind.INTENT, batch=BatchId(name))] * 3)
@@ -215,6 +231,27 @@ class LedgerContract:
         assert ledger.open_intents() == [again]
         assert ledger.open_intents() == [again], "the answer does not wear off"
         assert ledger.settled_by(again.index) is None
+
+    def test_open_intents_of_a_part_are_found_whatever_was_asked_before(
+        self, ledger: SqlLedger
+    ) -> None:
+        chance, opened, spans = random.Random(4), [], []
+        for number in range(40):
+            if number % 7 == 3:
+                opened += ledger.append(Draft(kind=Kind.INTENT, job=JOB, batch=batch(number)))
+            else:
+                land(ledger, number)
+            size = ledger.head().size
+            spans.append((chance.randrange(size), chance.randrange(size + 5)))
+            for first, before in spans[-3:]:
+                found = ledger.open_intents(first=first, before=before)
+                assert found == [entry for entry in opened if first <= entry.index < before]
+            if number % 11 == 10:
+                gone = opened.pop(chance.randrange(len(opened)))
+                ledger.append(Draft(kind=Kind.ABANDONED, intent=gone.index, settles=True))
+            if number % 5 == 0:
+                assert ledger.open_intents() == opened
+        assert ledger.open_intents() == opened
 
     def test_positions_are_where_the_last_landed_batch_ended(self, ledger: SqlLedger) -> None:
         for number in range(3):

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -167,6 +167,103 @@ def test_a_catalog_that_stays_locked_is_told(settings: Settings, writer: SqlCata
         with pytest.raises(CatalogUnavailable, match="locked") as caught:
             open_catalog(short).tables()
     assert "another process" in str(caught.value.hint)
+
+
+def test_a_catalog_of_the_first_version_is_read_and_a_view_is_no_table(
+    lake: LakeCatalog, settings: Settings
+) -> None:
+    with closing(sqlite3.connect(settings.catalog.uri)) as connection:
+        connection.execute(
+            "UPDATE iceberg_tables SET iceberg_type = 'VIEW' WHERE table_name LIKE 'n%'"
+        )
+        connection.commit()
+        assert lake.tables() == sorted([ODD, parse("sales.orders")])
+        with pytest.raises(TableNotFound):
+            lake.load(TableName(("a", "b", "nested")))
+        connection.execute("ALTER TABLE iceberg_tables DROP COLUMN iceberg_type")
+        connection.commit()
+    assert parse("sales.orders") in lake.tables()
+    assert lake.load(parse("sales.orders")).ref.name == "sales.orders"
+
+
+def test_tables_of_another_catalog_in_the_same_file_are_not_ours(
+    lake: LakeCatalog, settings: Settings
+) -> None:
+    with closing(sqlite3.connect(settings.catalog.uri)) as connection:
+        connection.execute(
+            "UPDATE iceberg_tables SET catalog_name = 'x' WHERE table_name = 'orders'"
+        )
+        connection.commit()
+    assert parse("sales.orders") not in lake.tables()
+    with pytest.raises(TableNotFound):
+        lake.load(parse("sales.orders"))
+
+
+def test_reading_changes_no_byte_of_the_catalog(settings: Settings, writer: SqlCatalog) -> None:
+    writer.close()
+    path = Path(settings.catalog.uri)
+    before = path.read_bytes()
+    catalog = open_catalog(settings)
+    assert len(catalog.tables()) == 3
+    catalog.load(parse("sales.orders"))
+    assert path.read_bytes() == before
+
+
+def test_a_copy_that_nobody_may_write_is_read_without_side_files(
+    settings: Settings, writer: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.close()
+    path = Path(settings.catalog.uri)
+    # Not by the file's mode: root may write whatever it says.
+    monkeypatch.setattr("odi_audit.catalog.sql_catalog.os.access", lambda *_: False)
+    made: list[str] = []
+    connect = sqlite3.connect
+
+    def connecting(place: str, **options: object) -> sqlite3.Connection:
+        made.append(place)
+        return connect(place, **options)  # type: ignore[call-overload,no-any-return]
+
+    monkeypatch.setattr("odi_audit.catalog.sql_catalog.sqlite3.connect", connecting)
+    assert len(open_catalog(settings).tables()) == 3
+    assert made == [f"{path.as_uri()}?mode=ro&immutable=1"]
+    assert [place.name for place in path.parent.glob("catalog.db*")] == ["catalog.db"]
+
+
+def test_a_catalog_that_was_put_back_is_seen_by_whoever_had_it_open(
+    lake: LakeCatalog, settings: Settings, writer: SqlCatalog
+) -> None:
+    assert len(lake.tables()) == 3
+    writer.close()
+    path = Path(settings.catalog.uri)
+    for leftover in path.parent.glob("catalog.db*"):
+        leftover.unlink()
+    with pytest.raises(CatalogUnavailable):
+        lake.tables()
+    make_catalog_file(path)
+    assert lake.tables() == []
+
+
+def test_metadata_that_is_not_json_is_a_storage_error(lake: LakeCatalog) -> None:
+    state = lake.load(parse("sales.orders"))
+    Path(state.metadata_location.removeprefix("file://")).write_text("{", "utf-8")
+    with pytest.raises(StorageError, match=r"sales\.orders"):
+        lake.load(parse("sales.orders"))
+
+
+def test_loading_a_table_imports_no_sql_toolkit_and_no_web_client(
+    settings: Settings, writer: SqlCatalog, run_python: Callable[[str], str]
+) -> None:
+    heavy = "{'sqlalchemy', 'requests', 'urllib3', 'psycopg', 'pandas', 'duckdb'}"
+    values = {"uri": settings.catalog.uri, "warehouse": settings.catalog.warehouse}
+    loaded = run_python(
+        "import sys\nfrom odi_audit.catalog import open_catalog\n"
+        "from odi_audit.model.tables import parse\nfrom odi_audit.settings import Settings\n"
+        f"catalog = open_catalog(Settings.model_validate({{'catalog': {values!r}}}))\n"
+        "assert 'pyiceberg' not in sys.modules\n"
+        "catalog.load(parse('sales.orders'))\n"
+        f"print(sorted({heavy} & set(sys.modules)))"
+    )
+    assert loaded.strip() == "[]"
 
 
 def test_a_metadata_file_that_is_gone_is_a_storage_error(

@@ -1,0 +1,92 @@
+"""Walks over the ledger, against a plain list of its entries."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pytest
+
+from odi_audit.ids import BatchId, JobName
+from odi_audit.ledger.port import EntryFilter
+from odi_audit.model.entries import Draft, Entry, Kind
+from odi_audit.query import lookup
+from odi_audit.query.lookup import first_since, newest, walk, with_open
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+    from odi_audit.ledger.port import Ledger
+
+JOB = JobName("a/b")
+
+
+def fill(bench: Bench, count: int, seed: int) -> list[Entry]:
+    """Record intents, some of which are never settled, and reads between them."""
+    chance = random.Random(seed)
+    for number in range(count):
+        kind = chance.choice([Kind.READ, Kind.REFUSED, None, Kind.INTENT])
+        batch = BatchId(f"b-{number}")
+        if kind is Kind.READ:
+            bench.ledger.append(Draft(kind=Kind.READ, job=JOB))
+            continue
+        (intent,) = bench.ledger.append(Draft(kind=Kind.INTENT, job=JOB, batch=batch))
+        if kind is not Kind.INTENT:
+            bench.ledger.append(
+                Draft(kind=Kind.REFUSED, job=JOB, batch=batch, intent=intent.index, settles=True)
+            )
+    return list(bench.ledger.scan())
+
+
+@pytest.mark.parametrize("page", [3, 10, 1000])
+def test_walks_and_open_intents_are_those_of_a_plain_list(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    monkeypatch.setattr(lookup, "PAGE", page)
+    monkeypatch.setattr(lookup, "FIRST_PAGE", page)
+    entries = fill(bench, 60, seed=page)
+    refused = [entry for entry in entries if entry.kind is Kind.REFUSED]
+    where = EntryFilter(kinds=(Kind.REFUSED,))
+    assert list(walk(bench.ledger, where)) == refused
+    assert list(newest(bench.ledger, where)) == refused[::-1]
+    settled = {entry.intent for entry in refused}
+    still = [e for e in entries if e.kind is Kind.INTENT and e.index not in settled]
+    for first in (0, 17, len(entries)):
+        expected = sorted([*refused, *(e for e in still if e.index >= first)], key=index)[::-1]
+        found = with_open(bench.ledger, newest(bench.ledger, where), first=first)
+        assert list(found) == expected
+    assert list(with_open(bench.ledger, iter(()))) == still[::-1]
+
+
+def index(entry: Entry) -> int:
+    return entry.index
+
+
+def test_the_first_entry_since_a_moment_is_found(bench: Bench) -> None:
+    entries = fill(bench, 9, seed=1)
+    assert first_since(bench.ledger, None) == 0
+    assert first_since(bench.ledger, entries[4].time) == 4
+    assert first_since(bench.ledger, "9999") == len(entries)
+
+
+def test_a_short_answer_looks_at_few_intents(bench: Bench) -> None:
+    fill(bench, 900, seed=2)
+    watching = Watching(bench.ledger)
+    found = with_open(watching, newest(bench.ledger, EntryFilter(kinds=(Kind.READ,))))  # type: ignore[arg-type]
+    assert len(list(islice(found, 5))) == 5
+    assert watching.lowest > 0, "only as far back as the entries were taken"
+
+
+class Watching:
+    """A ledger that remembers how far back its open intents were looked for."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.lowest = 1 << 60
+
+    def open_intents(
+        self, *, job: JobName | None = None, first: int = 0, before: int | None = None
+    ) -> list[Entry]:
+        self.lowest = min(self.lowest, first)
+        return self._ledger.open_intents(job=job, first=first, before=before)
