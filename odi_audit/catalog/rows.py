@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import _get_column_projection_values, pyarrow_to_schema
 from pyiceberg.manifest import FileFormat
@@ -48,8 +49,7 @@ _LINEAGE = (
 )
 _BUFFER_BYTES = 8 * 1024 * 1024
 _BATCH_ROWS = 65_536
-_READAHEAD_BATCHES = 2
-"""Batches decoded before they are asked for: with more, a whole file may be in memory."""
+"""Rows decoded at a time: what bounds the memory of a scan."""
 _NEAR_MATCHES_MAX = 3
 
 
@@ -199,6 +199,9 @@ class Reader:
         return _OpenFile(
             file=file,
             fragment=fragment,
+            # Another way into the same stream: a scanner decodes a whole row group, however large,
+            # before the first of its rows can be had.
+            parquet=pq.ParquetFile(stream, metadata=fragment.metadata, buffer_size=_BUFFER_BYTES),
             have=have,
             want=self.projected,
             where=self.where,
@@ -237,6 +240,7 @@ class _OpenFile:
 
     file: PlannedFile
     fragment: ds.ParquetFileFragment
+    parquet: pq.ParquetFile
     have: Schema
     want: Schema
     where: Predicate | None
@@ -313,6 +317,7 @@ class _OpenFile:
         dead: pa.Array | None,
         chosen: pa.Array | None,
     ) -> Iterator[pa.RecordBatch]:
+        last = None if chosen is None else chosen[-1].as_py()
         for found, count in self._scan(group, [self.want]):
             columns, positions = found, pa.arange(start, start + count)
             if chosen is not None:
@@ -326,6 +331,8 @@ class _OpenFile:
             if len(positions):
                 made = project(columns, len(positions), self.have, self.want, self.constants)
                 yield _with_lineage(made, self.want, self.file, positions)
+            if last is not None and last < start:
+                return
 
     def _scan(
         self, group: ds.ParquetFileFragment, schemas: Sequence[Schema]
@@ -333,16 +340,19 @@ class _OpenFile:
         """Yield the file's own columns that the schemas need, part by part, with the row count."""
         needed = {part.field_id for schema in schemas for part in schema.fields}
         names = [part.name for part in self.have.fields if part.field_id in needed]
-        scanner = ds.Scanner.from_fragment(
-            group,
-            schema=self.fragment.physical_schema,
-            columns=names,
-            batch_size=_BATCH_ROWS,
-            batch_readahead=_READAHEAD_BATCHES,
-            fragment_readahead=1,
-        )
-        for batch in scanner.to_batches():
-            yield dict(zip(names, batch.columns, strict=True)), batch.num_rows
+        total = group.row_groups[0].num_rows
+        if not names:
+            for low in range(0, total, _BATCH_ROWS):
+                yield {}, min(_BATCH_ROWS, total - low)
+        elif any("." in name for name in names):
+            # Parquet's own reader would take such a name for a path into a struct.
+            physical = self.fragment.physical_schema
+            for batch in group.to_batches(schema=physical, columns=names, batch_size=_BATCH_ROWS):
+                yield dict(zip(names, batch.columns, strict=True)), batch.num_rows
+        else:
+            groups = [group.row_groups[0].id]
+            for batch in self.parquet.iter_batches(_BATCH_ROWS, row_groups=groups, columns=names):
+                yield {name: batch.column(name) for name in names}, batch.num_rows
 
 
 def alive(start: int, count: int, dead: pa.Array | None) -> pa.Array:

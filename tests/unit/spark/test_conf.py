@@ -25,6 +25,7 @@ def test_new_tables_are_v3_merge_on_read_with_128_mb_files_and_staging(tmp_path:
         "write.update.mode": "merge-on-read",
         "write.merge.mode": "merge-on-read",
         "write.target-file-size-bytes": "134217728",
+        "write.parquet.row-group-size-bytes": "16777216",
         "write.distribution-mode": "hash",
         "write.wap.enabled": "true",
     }
