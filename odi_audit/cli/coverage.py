@@ -12,8 +12,9 @@ import typer
 
 from odi_audit.cli import render
 from odi_audit.cli.common import JsonOption, LakeOption
+from odi_audit.cli.doubts import tell_doubts
 from odi_audit.cli.render import escape
-from odi_audit.errors import UsageError
+from odi_audit.errors import Exit, UsageError
 from odi_audit.model.tables import parse
 from odi_audit.query.coverage import Coverage, Period, Share, coverage
 from odi_audit.query.lookup import find_named
@@ -48,12 +49,15 @@ def command(
         end = None if until is None else moment(until, now)
         if begin is not None and end is not None and end <= begin:
             raise UsageError(f"the period ends at {end}, not after its beginning at {begin}")
+        doubts = tell_doubts(workspace)
         ledger, catalog = workspace.ledger(read_only=True), workspace.catalog()
         named = [find_named(ledger, catalog, parse(table)) for table in tables or ()]
         with render.working("reading the ledger and the tables"):
             found = coverage(ledger, catalog, named or None, since=begin, until=end, period=period)
     data = {"from": begin, "to": end, "period": period.value, **found.to_json()}
     render.answer(SCHEMA, data, as_json=as_json, human=lambda console: _show(console, found))
+    if doubts:
+        raise typer.Exit(Exit.FINDINGS)
 
 
 def _show(console: Console, found: Coverage) -> None:

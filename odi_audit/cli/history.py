@@ -12,7 +12,9 @@ import typer
 
 from odi_audit.cli import render
 from odi_audit.cli.common import JsonOption, LakeOption
+from odi_audit.cli.doubts import tell_doubts
 from odi_audit.cli.render import escape
+from odi_audit.errors import Exit
 from odi_audit.model.tables import parse
 from odi_audit.query.lookup import Named, find_named
 from odi_audit.query.since import moment
@@ -41,6 +43,7 @@ def command(
 ) -> None:
     """Show who did what to a table: all operations, refused and foreign ones marked."""
     with Workspace.find(lake) as workspace:
+        doubts = tell_doubts(workspace)
         now = workspace.clock.now()
         ledger = workspace.ledger(read_only=True)
         named = find_named(ledger, workspace.catalog(), parse(table))
@@ -62,6 +65,8 @@ def command(
         as_json=as_json,
         human=lambda console: _show(console, named, events, limit),
     )
+    if doubts:
+        raise typer.Exit(Exit.FINDINGS)
 
 
 def _show(console: Console, named: Named, events: list[TableEvent], limit: int) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from odi_audit.cli import render
 from odi_audit.cli.common import JsonOption, LakeOption
+from odi_audit.cli.doubts import tell_doubts
 from odi_audit.cli.render import escape
 from odi_audit.errors import Exit
 from odi_audit.ids import job_name
@@ -47,6 +48,7 @@ def command(
 ) -> None:
     """Show gaps, overlaps, rewinds and replays; exit status 1 if nobody answers for one."""
     with Workspace.find(lake) as workspace:
+        doubts = tell_doubts(workspace)
         ledger = workspace.ledger(read_only=True)
         if "/" in subject:  # which no table's name may hold
             job = job_name(subject)
@@ -62,7 +64,7 @@ def command(
         as_json=as_json,
         human=lambda console: _show(console, found, strict=strict),
     )
-    if found.findings(strict=strict):
+    if doubts or found.findings(strict=strict):
         raise typer.Exit(Exit.FINDINGS)
 
 

@@ -23,8 +23,9 @@ from odi_audit import clock
 from odi_audit.canonical import Json
 from odi_audit.cli import render
 from odi_audit.cli.common import JsonOption, LakeOption
+from odi_audit.cli.doubts import tell_doubts
 from odi_audit.cli.render import escape
-from odi_audit.errors import OdiError, UsageError
+from odi_audit.errors import Exit, OdiError, UsageError
 from odi_audit.query.reports import csv_line
 from odi_audit.query.views import VIEWS, Lake, Row
 from odi_audit.workspace import Workspace
@@ -74,6 +75,7 @@ def command(
         raise UsageError("--csv and --json are two forms: choose one")
     form = Form.CSV if as_csv else Form.JSON if as_json else Form.TABLE
     with Workspace.find(lake) as workspace:
+        doubts = tell_doubts(workspace)
         source = Lake(ledger=workspace.ledger(read_only=True), catalog=workspace.catalog)
         with SqlSession(source) as session:
             if query is not None:
@@ -83,6 +85,8 @@ def command(
             else:
                 for statement in session.statements(sys.stdin.read()):
                     _run(session, statement, form, limit)
+    if doubts:
+        raise typer.Exit(Exit.FINDINGS)
 
 
 # -- the shell -------------------------------------------------------------------------------
