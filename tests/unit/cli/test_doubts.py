@@ -39,7 +39,7 @@ def test_a_cut_ledger_is_in_doubt_and_the_answer_is_given(
     data = json.loads(told.out)["data"]
     assert data["consumers"] == []
     assert [doubt["code"] for doubt in data["doubts"]] == ["ODI-T10"]
-    for command in (["offsets", "sales/orders"], ["coverage"], ["sql", "SELECT 1 AS one"]):
+    for command in (["coverage"], ["sql", "SELECT 1 AS one"]):
         assert run([*command, "--json", *where]) == Exit.FINDINGS, command
         told = capsys.readouterr()
         assert "ODI-T10: the ledger is in doubt" in told.err
