@@ -22,6 +22,8 @@ CHUNK_ENTRIES = 1_000
 """Entries read at a time: memory stays bounded, and no lock is kept between chunks."""
 _NAMED_MAX = 5
 """Batches named when a prefix fits several."""
+_NEAR_DIGITS = 4
+"""First digits that a batch must share with a mistyped one to be named."""
 _PARTS_AT_ONCE = 400
 """Partitions asked for in one statement: below SQLite's limit of parameters."""
 _BATCH_PREFIX = "b-"
@@ -161,8 +163,13 @@ def resolve_batch(session: Session, prefix: str) -> BatchId:
         found.append(row[0])
         low = row[0]
     if not found:
+        near = _near_batches(session, text)
+        tail = f"; did you mean {' or '.join(near)}?" if near else ""
         raise EntryNotFound(
-            f"no batch of the ledger begins with {text!r}", hint="odi-audit batches", prefix=text
+            f"no batch of the ledger begins with {text!r}{tail}",
+            hint="odi-audit batches",
+            prefix=text,
+            near=near,
         )
     if len(found) > 1 and text not in found:
         more = " and more" if len(found) > _NAMED_MAX else ""
@@ -172,6 +179,15 @@ def resolve_batch(session: Session, prefix: str) -> BatchId:
             batches=found[:_NAMED_MAX],
         )
     return BatchId(text if text in found else found[0])
+
+
+def _near_batches(session: Session, text: str) -> list[str]:
+    """Return the batches before and after a text in order, if they begin much like it."""
+    before = session.rows("SELECT max(batch) FROM entry_index WHERE batch < ?", (text,))[0][0]
+    after = session.rows("SELECT min(batch) FROM entry_index WHERE batch > ?", (text,))[0][0]
+    start = text[: len(_BATCH_PREFIX) + _NEAR_DIGITS]
+    near = [found for found in (before, after) if isinstance(found, str)]
+    return [found for found in near if found.startswith(start) and len(start) < len(text)]
 
 
 def landed(session: Session, batch: BatchId, table: TableUuid) -> Entry | None:

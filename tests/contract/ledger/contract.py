@@ -214,8 +214,12 @@ class LedgerContract:
         with pytest.raises(AmbiguousBatch) as caught:
             ledger.resolve_batch("aa")
         assert caught.value.facts["batches"] == ["b-aa1", "b-aa2"]
-        with pytest.raises(EntryNotFound):
+        with pytest.raises(EntryNotFound) as missed:
             ledger.resolve_batch("zz%_")
+        assert missed.value.facts["near"] == []
+        ledger.append(Draft(kind=Kind.INTENT, batch=BatchId("b-12345678")))
+        with pytest.raises(EntryNotFound, match="did you mean b-12345678"):
+            ledger.resolve_batch("12346678")
 
     def test_open_intents_are_those_that_nothing_settled(self, ledger: SqlLedger) -> None:
         land(ledger, 1)
