@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, cast
 from lineage import columns, facts, quality, runs
 from lineage.context import Context
 from lineage.facets import PRODUCER, BatchOperation, OdiBatchRunFacet
-from lineage.outputs import EFFECTS, head_of, table_input
+from lineage.outputs import head_of, table_input
 from lineage.sources import input_dataset, offsets_facet, sources_of
 from lineage.tables import view
 from odi_audit.canonical import JsonObject
 from odi_audit.ids import RunId, TableUuid
-from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.entries import EFFECTS, Entry, Kind
 from odi_audit.model.tables import TableRef
 
 if TYPE_CHECKING:

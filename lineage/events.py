@@ -18,12 +18,12 @@ from lineage.attempts import Attempt, attempt_of
 from lineage.context import Context
 from lineage.facets import PRODUCER, OdiLedgerRunFacet, OdiReadRunFacet
 from lineage.leaving import Event, canonical, finished
-from lineage.outputs import EFFECTS, output, read_input
+from lineage.outputs import output, read_input
 from lineage.runs import JobRef, RunRef
 from lineage.tables import view
 from odi_audit.ids import RunId
 from odi_audit.ledger.merkle import leaf_hash
-from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.entries import EFFECTS, Entry, Kind
 
 if TYPE_CHECKING:
     from openlineage.client.generated.base import RunFacet

@@ -40,18 +40,6 @@ if TYPE_CHECKING:
 
     from openlineage.client.generated.base import InputDatasetFacet, OutputDatasetFacet
 
-EFFECTS = frozenset(
-    {
-        Kind.LANDED,
-        Kind.TABLE_CREATED,
-        Kind.SCHEMA_CHANGE,
-        Kind.MAINTENANCE,
-        Kind.ROLLBACK,
-        Kind.UNDO,
-        Kind.ERASURE,
-    }
-)
-"""Kinds that say: this was done to a table."""
 _LIFECYCLE = {
     "create_table": LifecycleStateChange.CREATE,
     "evolve_schema": LifecycleStateChange.ALTER,

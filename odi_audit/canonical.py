@@ -28,3 +28,8 @@ def encode(value: Json) -> bytes:
 def digest(value: Json) -> str:
     """Return the SHA-256 of the canonical bytes, in hex."""
     return hashlib.sha256(encode(value)).hexdigest()
+
+
+def digits(value: int | None) -> str | None:
+    """Return a 64-bit number as JSON must hold it: a reader's float would lose its last digits."""
+    return None if value is None else str(value)

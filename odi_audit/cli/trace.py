@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from odi_audit.canonical import Json, JsonObject
-from odi_audit.cli import render, trace_page
+from odi_audit.cli import render
 from odi_audit.cli.common import JsonOption, LakeOption
 from odi_audit.cli.doubts import tell, tell_doubts, tell_missing
 from odi_audit.errors import Exit, UsageError
@@ -26,7 +27,13 @@ from odi_audit.query.trust import check_entries
 from odi_audit.workspace import Workspace
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from odi_audit.query.gone import Gone
     from odi_audit.query.trace import Tracing
+    from odi_audit.query.versions import Histories
+
+T = TypeVar("T")
 
 SCHEMA = "odi.trace/1"
 HISTORY_SCHEMA = "odi.trace.history/1"
@@ -111,19 +118,12 @@ class _Asked:
         """Answer for the rows that are there, each as it is read."""
         from odi_audit.query.trace import start_trace
 
-        tracing = start_trace(
-            self.ledger,
-            self.catalog,
-            self.name,
-            self.where,
-            as_of=self.as_of,
-            columns=self.columns,
-            limit=self.limit,
-            source_offset=source_offset,
-        )
+        tracing = self._ask(partial(start_trace, source_offset=source_offset))
         if self.as_json:
             self._stream(tracing)
         else:
+            from odi_audit.cli import trace_page
+
             console = render.stdout()
             shown = 0
             for row in tracing:
@@ -138,7 +138,33 @@ class _Asked:
         """Answer with every version of the rows."""
         from odi_audit.query.versions import histories
 
-        found = histories(
+        found = self._ask(histories)
+
+        def show(console: Console) -> None:
+            from odi_audit.cli import trace_page
+
+            trace_page.histories(console, found)
+
+        self._answer(HISTORY_SCHEMA, found, show)
+
+    def deleted(self) -> None:
+        """Answer for rows that are there no more."""
+        from odi_audit.query.gone import gone_rows
+
+        with render.working("looking for rows that are gone"):
+            found = self._ask(gone_rows)
+
+        def show(console: Console) -> None:
+            from odi_audit.cli import trace_page
+
+            trace_page.gone(console, found)
+
+        self._answer(DELETED_SCHEMA, found, show, horizon=found.horizon.to_json())
+
+    # -- parts of every answer -------------------------------------------------------------------
+
+    def _ask(self, question: Callable[..., T]) -> T:
+        return question(
             self.ledger,
             self.catalog,
             self.name,
@@ -147,48 +173,27 @@ class _Asked:
             columns=self.columns,
             limit=self.limit,
         )
+
+    def _answer(
+        self,
+        schema: str,
+        found: Histories | Gone,
+        show: Callable[[Console], None],
+        **more: Json,
+    ) -> None:
         self._check(found.entries)
         render.answer(
-            HISTORY_SCHEMA,
+            schema,
             {
                 **self._about(found.table, found.snapshot),
                 "rows": [row.to_json() for row in found.rows],
+                **more,
                 **self._rest(found.missing, cut=found.cut),
             },
             as_json=self.as_json,
-            human=lambda console: trace_page.histories(console, found),
+            human=show,
         )
         self._end(found.missing, cut=found.cut)
-
-    def deleted(self) -> None:
-        """Answer for rows that are there no more."""
-        from odi_audit.query.gone import gone_rows
-
-        with render.working("looking for rows that are gone"):
-            found = gone_rows(
-                self.ledger,
-                self.catalog,
-                self.name,
-                self.where,
-                as_of=self.as_of,
-                columns=self.columns,
-                limit=self.limit,
-            )
-        self._check(found.entries)
-        render.answer(
-            DELETED_SCHEMA,
-            {
-                **self._about(found.table, found.snapshot),
-                "rows": [row.to_json() for row in found.rows],
-                "horizon": found.horizon.to_json(),
-                **self._rest(found.missing, cut=found.cut),
-            },
-            as_json=self.as_json,
-            human=lambda console: trace_page.gone(console, found),
-        )
-        self._end(found.missing, cut=found.cut)
-
-    # -- parts of every answer -------------------------------------------------------------------
 
     def _about(self, table: TableRef, snapshot: str | None) -> dict[str, Json]:
         return {

@@ -6,15 +6,13 @@ Pure: positions come in, an error or a verdict comes out. Must never read the le
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from odi_audit.errors import OffsetGap, OffsetOverlap, Refused, SourceChanged
 from odi_audit.ledger.port import Position
-from odi_audit.model.offsets import OffsetKind, Offsets, Place, Range
+from odi_audit.model.offsets import OffsetKind, Offsets, Range, is_after
 
-_LSN = re.compile(r"^([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})$")
 SHOWN_MAX = 5
 """How many partitions an error names; the rest is a number."""
 
@@ -94,24 +92,11 @@ def _compare(offsets: Offsets, partition: str, part: Range, last: Position) -> s
         return None
     if part.start is None:
         return "overlap"
-    return "gap" if _after(part.start, last.end) else "overlap"
+    return "gap" if is_after(part.start, last.end) else "overlap"
 
 
 def _goes_back(part: Range, last: Position) -> bool:
-    return part.end != last.end and not _after(part.end, last.end)
-
-
-def _after(start: Place, end: Place) -> bool:
-    if isinstance(start, int) and isinstance(end, int):
-        return start > end
-    left, right = _LSN.match(str(start)), _LSN.match(str(end))
-    if left and right:
-        return _lsn(left) > _lsn(right)
-    return str(start) > str(end)
-
-
-def _lsn(match: re.Match[str]) -> tuple[int, int]:
-    return int(match[1], 16), int(match[2], 16)
+    return part.end != last.end and not is_after(part.end, last.end)
 
 
 def _error(

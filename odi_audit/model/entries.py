@@ -42,6 +42,18 @@ class Kind(StrEnum):
     SEAL = "seal"
 
 
+EFFECTS = (
+    Kind.LANDED,
+    Kind.TABLE_CREATED,
+    Kind.SCHEMA_CHANGE,
+    Kind.MAINTENANCE,
+    Kind.ROLLBACK,
+    Kind.UNDO,
+    Kind.ERASURE,
+)
+"""Kinds that say: this was done to a table."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """What somebody wants recorded; the ledger gives it its index and its time.

@@ -8,6 +8,7 @@ end exclusive. Must never reach the source itself, except that ``files`` reads t
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -20,6 +21,7 @@ from odi_audit.errors import UsageError
 Place: TypeAlias = str | int
 """A place in a source: an offset, an LSN, a watermark, or the digest of a file."""
 
+_LSN = re.compile(r"^([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})$")
 PARTITIONS_MAX = 100_000
 """A batch over more partitions than this is a mistake in the caller, not a batch."""
 STAMP_BYTES_MAX = 4096
@@ -137,6 +139,20 @@ def offsets_from_json(body: JsonObject) -> Offsets:
         identity=cast("Mapping[str, str]", body.get("identity", {})),
         rows=cast("int | None", body.get("rows")),
     )
+
+
+def is_after(one: Place, other: Place) -> bool:
+    """Say whether a place lies behind another: numbers as numbers, LSNs as such, else as text."""
+    if isinstance(one, int) and isinstance(other, int):
+        return one > other
+    left, right = _LSN.match(str(one)), _LSN.match(str(other))
+    if left and right:
+        return _lsn(left) > _lsn(right)
+    return str(one) > str(other)
+
+
+def _lsn(match: re.Match[str]) -> tuple[int, int]:
+    return int(match[1], 16), int(match[2], 16)
 
 
 # -- the kinds, as a caller writes them ---------------------------------------------------------

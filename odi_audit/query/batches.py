@@ -16,7 +16,7 @@ from odi_audit.canonical import JsonObject
 from odi_audit.errors import UsageError
 from odi_audit.ids import BatchId, JobName, RunId, TableUuid
 from odi_audit.ledger.port import EntryFilter, Ledger
-from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.entries import EFFECTS, Entry, Kind
 from odi_audit.query import facts
 from odi_audit.query.lookup import first_since, newer_first, newest, with_open
 
@@ -135,7 +135,7 @@ def summarise(ledger: Standing, entries: list[Entry]) -> BatchSummary | None:
     intents = [entry for entry in entries if entry.kind is Kind.INTENT]
     if not intents:
         return None
-    effects = [entry for entry in entries if entry.kind in facts.EFFECTS]
+    effects = [entry for entry in entries if entry.kind in EFFECTS]
     last = intents[-1]
     # The attempt that was carried through says more than one that came after it in vain.
     telling = _carried(intents, effects) or last
@@ -170,7 +170,7 @@ def summarise(ledger: Standing, entries: list[Entry]) -> BatchSummary | None:
 def batch_state(ledger: Standing, entries: list[Entry]) -> BatchState:
     """Decide how a batch stands, from its entries in order."""
     settled = {entry.intent: entry for entry in entries if entry.settles}
-    if any(entry.kind in facts.EFFECTS for entry in settled.values()):
+    if any(entry.kind in EFFECTS for entry in settled.values()):
         return BatchState.UNDONE if _undone(ledger, entries) else BatchState.LANDED
     unsettled = [
         entry for entry in entries if entry.kind is Kind.INTENT and entry.index not in settled
@@ -180,7 +180,7 @@ def batch_state(ledger: Standing, entries: list[Entry]) -> BatchState:
     doubtful = {entry.intent for entry in entries if entry.kind is Kind.UNKNOWN}
     if any(intent.index in doubtful for intent in unsettled):
         return BatchState.UNKNOWN
-    if any(entry.kind in facts.EFFECTS for entry in entries):
+    if any(entry.kind in EFFECTS for entry in entries):
         return BatchState.PARTLY_LANDED
     if unsettled:
         return BatchState.OPEN

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from odi_audit.canonical import JsonObject
+from odi_audit.canonical import JsonObject, digits
 from odi_audit.catalog.state import SnapshotInfo, TableState, head, history
 from odi_audit.errors import EntryNotFound, LedgerLocked, UsageError
 from odi_audit.ids import JobName, RunId, SnapshotId, TableUuid
@@ -22,8 +22,9 @@ from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.entries import Entry, Kind
 from odi_audit.model.tables import TableRef
 from odi_audit.query import facts
-from odi_audit.query.places import is_compaction, resolve_place
+from odi_audit.query.places import resolve_place
 from odi_audit.query.tables import find_table
+from odi_audit.query.writes import is_compaction
 
 if TYPE_CHECKING:
     from odi_audit.catalog.lake import LakeCatalog
@@ -79,9 +80,9 @@ class Read:
             "mode": self.mode.value,
             "table": self.table.name,
             "from_snapshot": self.from_snapshot,
-            "from_sequence": _digits(self.from_sequence),
+            "from_sequence": digits(self.from_sequence),
             "to_snapshot": self.to_snapshot,
-            "to_sequence": _digits(self.to_sequence),
+            "to_sequence": digits(self.to_sequence),
             "rows": self.rows,
             "principal": self.principal,
             "job": self.job,
@@ -311,7 +312,3 @@ def _earliest(kept: JsonObject, entry: Entry) -> str:
 def _snapshot(kept: JsonObject, key: str) -> SnapshotId | None:
     found = facts.text(kept, key)
     return None if found is None else SnapshotId(found)
-
-
-def _digits(value: int | None) -> str | None:
-    return None if value is None else str(value)

@@ -23,13 +23,11 @@ from odi_audit.model.tables import TableRef
 from odi_audit.query import facts
 from odi_audit.query.lookup import Named, walk
 from odi_audit.query.writers import Writer, recorded_writer, writer
+from odi_audit.query.writes import COMPACT, REPLACE
 
 if TYPE_CHECKING:
     from odi_audit.catalog.lake import LakeCatalog
 
-REPLACE = "replace"
-"""Iceberg's operation of a compaction: its rows were counted when they came."""
-COMPACT = "compact"
 STAMPED = "carries stamps that the ledger does not bear out"
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from odi_audit.canonical import JsonObject
+from odi_audit.canonical import JsonObject, digits
 from odi_audit.catalog.state import history
 from odi_audit.errors import EntryNotFound
 from odi_audit.ids import RunId, SnapshotId
 from odi_audit.ledger.port import EntryFilter, Ledger
-from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.entries import EFFECTS, Entry, Kind
 from odi_audit.model.tables import TableRef
 from odi_audit.query import facts
 from odi_audit.query.batches import BatchSummary, summarise, undoing
@@ -93,8 +93,8 @@ class TablePart:
             "time": self.time,
             "snapshot": self.snapshot,
             "place": self.place.value,
-            "sequence_number": _digits(self.sequence_number),
-            "first_row_id": _digits(self.first_row_id),
+            "sequence_number": digits(self.sequence_number),
+            "first_row_id": digits(self.first_row_id),
             "added_rows": self.added_rows,
             "schema_id": self.schema_id,
             "rows": self.rows,
@@ -156,7 +156,7 @@ def batch_detail(ledger: Ledger, catalog: LakeCatalog | None, prefix: str) -> Ba
         tables=tuple(
             _part(ledger, catalog, entry, entry.table)
             for entry in entries
-            if entry.kind in facts.EFFECTS and entry.table is not None
+            if entry.kind in EFFECTS and entry.table is not None
         ),
         entries=tuple(entries),
     )
@@ -247,8 +247,3 @@ def _place(
     where = EntryFilter(kinds=(Kind.MAINTENANCE,), table=table.uuid)
     expired = any(snapshot in facts.texts(entry.facts, "expired") for entry in ledger.find(where))
     return SnapshotPlace.EXPIRED if expired else SnapshotPlace.MISSING
-
-
-def _digits(value: int | None) -> str | None:
-    # 64-bit numbers of Iceberg are text in JSON: a reader's float would lose their last digits.
-    return None if value is None else str(value)

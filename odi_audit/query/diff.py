@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from odi_audit.canonical import Json, JsonObject
+from odi_audit.canonical import Json, JsonObject, digits
 from odi_audit.catalog.state import Column, SnapshotInfo, TableState
 from odi_audit.errors import UsageError
 from odi_audit.ids import BatchId, SnapshotId
@@ -77,7 +77,7 @@ class DiffRow:
         """Return the form that ``--json`` prints."""
         return {
             "change": self.change,
-            "row_id": None if self.row_id is None else str(self.row_id),
+            "row_id": digits(self.row_id),
             "batch": self.batch,
             "values": dict(self.values),
             "differences": {name: list(pair) for name, pair in self.differences.items()},

@@ -18,7 +18,7 @@ from odi_audit.model.entries import Entry, Kind
 from odi_audit.model.tables import TableRef
 from odi_audit.query import facts
 from odi_audit.query.consumers import Read, reads
-from odi_audit.query.places import is_compaction
+from odi_audit.query.writes import is_compaction
 
 BATCHES_MAX = 10_000
 """A walk over more batches than this tells nobody anything; it ends and says so."""

@@ -11,19 +11,9 @@ from pathlib import PurePath
 from typing import cast
 
 from odi_audit.canonical import Json, JsonObject
-from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.entries import Entry
 from odi_audit.model.offsets import OffsetKind
 
-EFFECTS = (
-    Kind.LANDED,
-    Kind.TABLE_CREATED,
-    Kind.SCHEMA_CHANGE,
-    Kind.MAINTENANCE,
-    Kind.ROLLBACK,
-    Kind.UNDO,
-    Kind.ERASURE,
-)
-"""Kinds that say: this was done to a table."""
 SHOWN_MAX = 3
 """Partitions or files that a line of text names before it says how many more there are."""
 _TAKEN = {

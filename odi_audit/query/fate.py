@@ -19,7 +19,8 @@ from odi_audit.ledger.port import Ledger
 from odi_audit.model.entries import Entry
 from odi_audit.query import facts
 from odi_audit.query.origin import Confidence
-from odi_audit.query.places import batch_of, batches_by_sequence, is_compaction
+from odi_audit.query.places import batch_of, batches_by_sequence
+from odi_audit.query.writes import is_compaction
 
 if TYPE_CHECKING:
     import pyarrow as pa

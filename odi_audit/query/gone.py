@@ -14,7 +14,7 @@ from itertools import chain as joined
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from odi_audit.canonical import Json, JsonObject
+from odi_audit.canonical import Json, JsonObject, digits
 from odi_audit.catalog.state import SnapshotInfo, TableState, ancestors
 from odi_audit.errors import UsageError
 from odi_audit.ids import SnapshotId
@@ -24,7 +24,7 @@ from odi_audit.model.tables import TableName, TableRef
 from odi_audit.query import facts
 from odi_audit.query.copies import key_of
 from odi_audit.query.horizon import Horizon, horizon
-from odi_audit.query.origin import Confidence, Origin, digits
+from odi_audit.query.origin import Confidence, Origin
 from odi_audit.query.origins import Origins
 from odi_audit.query.seen import (
     LIMIT_DEFAULT,
@@ -128,11 +128,11 @@ def gone_rows(
             break
     return Gone(
         table=state.ref,
-        snapshot=None if question.at is None else question.at.id,
+        snapshot=question.snapshot,
         rows=tuple(found[:limit]),
         horizon=horizon(ledger, state, chain[-1] if chain else None),
         cut=len(found) > limit,
-        missing=tuple(sorted(set(question.missing))),
+        missing=tuple(question.gone_files),
         entries=tuple(sorted(search.origins.entries)),
     )
 

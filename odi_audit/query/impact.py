@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from odi_audit.canonical import Json, JsonObject
+from odi_audit.canonical import Json, JsonObject, digits
 from odi_audit.catalog.state import TableState
 from odi_audit.errors import EntryNotFound
 from odi_audit.ids import BatchId, JobName, SnapshotId
@@ -49,13 +49,12 @@ class TableImpact:
 
     def to_json(self) -> JsonObject:
         """Return the form that ``--json`` prints."""
-        number = self.sequence_number
         return {
             "table": self.table.name,
             "table_uuid": self.table.uuid,
             "operation": self.operation,
             "snapshot": self.snapshot,
-            "sequence_number": None if number is None else str(number),
+            "sequence_number": digits(self.sequence_number),
             "undone_by": self.undone_by,
             "rows": self.fate.to_json(),
             "files_added": self.files_added,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from odi_audit.catalog.state import SnapshotInfo, TableState, history
 from odi_audit.ids import SnapshotId
 from odi_audit.ledger.port import Ledger
-from odi_audit.query.places import batch_of, batches_by_sequence, is_compaction, rollback_of
+from odi_audit.query.places import batch_of, batches_by_sequence, rollback_of
+from odi_audit.query.writes import is_compaction
 
 if TYPE_CHECKING:
     import pyarrow as pa

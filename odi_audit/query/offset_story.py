@@ -6,7 +6,6 @@ is the committer's (docs/adr/0007). Must never read the ledger: entries come in 
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from typing import TypedDict, cast
 from odi_audit.canonical import JsonObject
 from odi_audit.ids import BatchId, JobName, TableUuid
 from odi_audit.model.entries import Entry
-from odi_audit.model.offsets import OffsetKind, Place
+from odi_audit.model.offsets import OffsetKind, Place, is_after
 from odi_audit.query import facts
 from odi_audit.query.offset_events import (
     Continuity,
@@ -27,7 +26,6 @@ from odi_audit.query.offset_events import (
     Standing,
 )
 
-_LSN = re.compile(r"^([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})$")
 _SET_LIKE = frozenset({OffsetKind.FILES, OffsetKind.ONCE})
 """Kinds whose partitions are things read once, not places in a line."""
 _KINDS = {kind.value: kind for kind in OffsetKind}
@@ -46,16 +44,7 @@ class _Point:
     def __lt__(self, other: _Point) -> bool:
         if self.place is None or other.place is None:
             return self.place is None and other.place is not None
-        if isinstance(self.place, int) and isinstance(other.place, int):
-            return self.place < other.place
-        left, right = _LSN.match(str(self.place)), _LSN.match(str(other.place))
-        if left and right:
-            return _lsn(left) < _lsn(right)
-        return str(self.place) < str(other.place)
-
-
-def _lsn(match: re.Match[str]) -> tuple[int, int]:
-    return int(match[1], 16), int(match[2], 16)
+        return is_after(other.place, self.place)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from odi_audit.canonical import Json, JsonObject
+from odi_audit.canonical import Json, JsonObject, digits
 from odi_audit.ids import BatchId, JobName, RunId, SnapshotId
 
 CANDIDATES_MAX = 20
@@ -95,11 +95,6 @@ def merged(origins: Sequence[Origin], note: str | None = None, *, complete: bool
             len(batches), max((origin.candidates_count for origin in origins), default=0)
         ),
     )
-
-
-def digits(value: int | None) -> str | None:
-    """Return a 64-bit number as text: a reader's float would lose its last digits."""
-    return None if value is None else str(value)
 
 
 def copied(origin: Origin) -> Origin:

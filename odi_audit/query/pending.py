@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from odi_audit.canonical import Json, JsonObject
+from odi_audit.canonical import Json, JsonObject, digits
 from odi_audit.catalog.state import SnapshotInfo
 
 LIMIT_DEFAULT = 20
@@ -28,7 +28,7 @@ class PendingRow:
         """Return the form that ``--json`` prints."""
         return {
             "change": self.change,
-            "row_id": None if self.row_id is None else str(self.row_id),
+            "row_id": digits(self.row_id),
             "batch": self.batch,
             "values": dict(self.values),
         }

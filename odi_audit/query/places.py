@@ -10,13 +10,11 @@ from odi_audit.catalog.state import SnapshotInfo, TableState
 from odi_audit.errors import EntryNotFound
 from odi_audit.ids import BatchId, SnapshotId
 from odi_audit.ledger.port import EntryFilter, Ledger
-from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.entries import Kind
 from odi_audit.query import facts
+from odi_audit.query.writes import is_compaction
 
 BATCH_PREFIX = "b-"
-REPLACE = "replace"
-"""Iceberg's operation of a compaction: files change, rows do not."""
-COMPACT = "compact"
 
 
 def resolve_place(ledger: Ledger, state: TableState, text: str) -> SnapshotInfo:
@@ -96,10 +94,3 @@ def rollback_of(ledger: Ledger, state: TableState, snapshot: SnapshotId) -> Batc
         if snapshot in facts.texts(entry.facts, "removed_snapshots"):
             return entry.batch
     return None
-
-
-def is_compaction(write: Entry | SnapshotInfo) -> bool:
-    """Say whether a write only moved rows from file to file."""
-    if isinstance(write, SnapshotInfo):
-        return write.operation == REPLACE
-    return facts.operation(write) in {COMPACT, REPLACE}

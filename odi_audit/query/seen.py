@@ -43,6 +43,16 @@ class Question:
     missing: list[str]
     """Data files that were to be read and are gone, as they are met."""
 
+    @property
+    def snapshot(self) -> SnapshotId | None:
+        """The snapshot that is read; None for a table without one."""
+        return None if self.at is None else self.at.id
+
+    @property
+    def gone_files(self) -> list[str]:
+        """The data files met so far that are gone, each once."""
+        return sorted(set(self.missing))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
 
-from odi_audit.canonical import Json, JsonObject
+from odi_audit.canonical import Json, JsonObject, digits
 from odi_audit.catalog.state import SnapshotInfo, TableState, history
 from odi_audit.errors import UsageError
 from odi_audit.ids import BatchId, JobName, RunId, SnapshotId
 from odi_audit.ledger.port import EntryFilter, Ledger
-from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.entries import EFFECTS, Entry, Kind
 from odi_audit.model.tables import TableRef
 from odi_audit.query import facts
 from odi_audit.query.lookup import Named, first_since, newer_first, newest, with_open
@@ -78,11 +78,10 @@ class TableEvent:
     def to_json(self) -> JsonObject:
         """Return the form that ``--json`` prints."""
         body: dict[str, Json] = {name: getattr(self, name) for name in self.__slots__}
-        number = self.sequence_number
         return {
             **body,
             "outcome": self.outcome.value,
-            "sequence_number": None if number is None else str(number),
+            "sequence_number": digits(self.sequence_number),
             "writer": None if self.writer is None else self.writer.to_json(),
         }
 
@@ -142,13 +141,13 @@ class _Looking:
     def recorded(self, span: _Span) -> Iterator[TableEvent]:
         """Yield what was done and what failed, newest first."""
         where = EntryFilter(since=span.since, until=span.until)
-        done = newest(self.ledger, replace(where, kinds=facts.EFFECTS, table=self.ref.uuid))
+        done = newest(self.ledger, replace(where, kinds=EFFECTS, table=self.ref.uuid))
         failed = newest(self.ledger, replace(where, kinds=_FAILED))
         doubtful = {entry.intent for entry in self.ledger.find(EntryFilter(kinds=(Kind.UNKNOWN,)))}
         merged = heapq.merge(done, failed, key=newer_first)
         first = first_since(self.ledger, span.since)
         for entry in with_open(self.ledger, merged, first=first):
-            if entry.kind in facts.EFFECTS:
+            if entry.kind in EFFECTS:
                 yield self._effect(entry)
             elif entry.kind is Kind.INTENT:
                 still_open = entry.index not in doubtful and span.holds(entry.time)

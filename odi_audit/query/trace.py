@@ -12,13 +12,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from odi_audit.canonical import Json, JsonObject
+from odi_audit.canonical import Json, JsonObject, digits
 from odi_audit.ids import SnapshotId
 from odi_audit.ledger.port import Ledger
 from odi_audit.model import provenance
 from odi_audit.model.tables import TableName, TableRef
 from odi_audit.query.copies import Copies
-from odi_audit.query.origin import Confidence, Origin, digits
+from odi_audit.query.origin import Confidence, Origin
 from odi_audit.query.origins import Origins
 from odi_audit.query.seen import LIMIT_DEFAULT, LIMIT_MAX, ask, check_limit, plain, seen_rows
 from odi_audit.query.source_record import SourceRecord, check_kept, source_record
@@ -98,12 +98,12 @@ class Tracing:
     @property
     def snapshot(self) -> SnapshotId | None:
         """The snapshot that is read; None for a table without one."""
-        return None if self._question.at is None else self._question.at.id
+        return self._question.snapshot
 
     @property
     def missing(self) -> list[str]:
         """Data files that are gone: their rows are not in the answer."""
-        return sorted(set(self._question.missing))
+        return self._question.gone_files
 
     @property
     def entries(self) -> AbstractSet[int]:

@@ -17,7 +17,7 @@ from odi_audit.errors import EntryNotFound, Fact
 from odi_audit.ids import BatchId
 from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model import stamps as stamping
-from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.entries import EFFECTS, Entry, Kind
 from odi_audit.model.findings import Finding
 from odi_audit.model.offsets import offsets_from_json
 from odi_audit.model.stamps import Stamps
@@ -221,7 +221,7 @@ def _unrecorded(
     settled = ledger.settled_by(found.intent)
     if settled is None:
         return  # the intent is open: in flight, or named as left open
-    if settled.kind in facts.EFFECTS and facts.text(settled.facts, "snapshot") == info.id:
+    if settled.kind in EFFECTS and facts.text(settled.facts, "snapshot") == info.id:
         return
     yield _finding(
         "ODI-V09",

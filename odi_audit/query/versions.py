@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from odi_audit.canonical import Json, JsonObject
+from odi_audit.canonical import Json, JsonObject, digits
 from odi_audit.catalog.state import SnapshotInfo
 from odi_audit.ids import SnapshotId
 from odi_audit.ledger.port import Ledger
 from odi_audit.model.tables import TableName, TableRef
 from odi_audit.query.copies import Copies
-from odi_audit.query.origin import Origin, digits
+from odi_audit.query.origin import Origin
 from odi_audit.query.origins import Origins
 from odi_audit.query.seen import (
     LIMIT_DEFAULT,
@@ -158,10 +158,10 @@ def histories(
     walk.finish()
     return Histories(
         table=question.state.ref,
-        snapshot=None if question.at is None else question.at.id,
+        snapshot=question.snapshot,
         rows=tuple(walk.told(path) for path in walk.paths),
         cut=cut,
-        missing=tuple(sorted(set(question.missing))),
+        missing=tuple(question.gone_files),
         entries=tuple(sorted(walk.origins.entries)),
     )
 

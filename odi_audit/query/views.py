@@ -17,7 +17,7 @@ from odi_audit.canonical import Json, JsonObject
 from odi_audit.catalog.state import history
 from odi_audit.ids import BatchId, TableUuid
 from odi_audit.ledger.port import EntryFilter, Ledger
-from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.entries import EFFECTS, Entry, Kind
 from odi_audit.query import facts
 from odi_audit.query.batches import BatchSummary, summarise
 from odi_audit.query.lookup import walk
@@ -159,7 +159,7 @@ def _batch_row(summary: BatchSummary) -> Row:
 
 def _commits(lake: Lake) -> Iterator[Row]:
     taken = _taken(lake.ledger)
-    for entry in walk(lake.ledger, EntryFilter(kinds=facts.EFFECTS)):
+    for entry in walk(lake.ledger, EntryFilter(kinds=EFFECTS)):
         known = entry.facts
         yield (
             entry.index,
