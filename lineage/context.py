@@ -20,6 +20,8 @@ from odi_audit.model.entries import Entry, Kind
 
 ENTRIES_KEPT_MAX = 2_000
 """Intents, and entries that hold a schema, are asked for again and again; they are small."""
+ATTEMPTS_KEPT_MAX = 500
+"""Attempts whose entries stay at hand: more than are ever open at once, and a few hundred KB."""
 _SAME_MOMENT = 4
 """How many later entries of the same moment are expected: those of one transaction."""
 EFFECTS_MAX = 200
@@ -48,13 +50,26 @@ class LedgerContext:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._kept: OrderedDict[int, Entry] = OrderedDict()
+        self._attempts: OrderedDict[int, list[Entry]] = OrderedDict()
+        self._last = -1
 
     def remember(self, entry: Entry) -> None:
-        """Keep an entry that was read anyway, so that it need not be read again."""
-        self._kept[entry.index] = entry
-        self._kept.move_to_end(entry.index)
-        while len(self._kept) > ENTRIES_KEPT_MAX:
-            self._kept.popitem(last=False)
+        """Keep an entry that was read anyway, so that it need not be read again.
+
+        Whoever walks the ledger in order calls this for each entry: then what was recorded of an
+        attempt is known without asking for it.
+        """
+        self._keep(entry)
+        if entry.index != self._last + 1:
+            # Something in between was not seen: no attempt is known to be whole.
+            self._attempts.clear()
+        self._last = entry.index
+        if entry.kind is Kind.INTENT:
+            self._attempts[entry.index] = [entry]
+            while len(self._attempts) > ATTEMPTS_KEPT_MAX:
+                self._attempts.popitem(last=False)
+        elif entry.intent in self._attempts:
+            self._attempts[entry.intent].append(entry)
 
     def entry(self, index: int) -> Entry | None:
         """Return an entry; None where there is none."""
@@ -64,13 +79,16 @@ class LedgerContext:
                 found = self._ledger.get(index)
             except EntryNotFound:
                 return None
-        self.remember(found)
+        self._keep(found)
         return found
 
     def attempt(self, intent: Entry, until: int) -> Sequence[Entry]:
         """Return what was recorded of an attempt at a batch, in order, up to and with ``until``."""
         if intent.batch is None:
             return [intent]
+        seen = self._attempts.get(intent.index)
+        if seen is not None and until <= self._last:
+            return [entry for entry in seen if entry.index <= until]
         return [
             entry
             for entry in self._ledger.batch_entries(intent.batch)
@@ -93,3 +111,9 @@ class LedgerContext:
                 return earlier[:limit]
             # Many entries of one moment, all of them later than this one: look further back.
             asked *= 4
+
+    def _keep(self, entry: Entry) -> None:
+        self._kept[entry.index] = entry
+        self._kept.move_to_end(entry.index)
+        while len(self._kept) > ENTRIES_KEPT_MAX:
+            self._kept.popitem(last=False)

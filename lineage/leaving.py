@@ -20,7 +20,7 @@ from lineage.facets import PRODUCER, OdiTrimmedRunFacet, TrimmedFacet
 from odi_audit.canonical import JsonObject, encode
 from odi_audit.checks import must
 from odi_audit.ids import RunId
-from odi_audit.redact import redact_text
+from odi_audit.redact import is_clean, redact_text
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import RunEvent
@@ -115,7 +115,7 @@ def _is_clean(texts: set[str]) -> bool:
     Nearly every event is clean, so its texts are looked at all at once.
     """
     together = "\n".join(sorted(text for text in texts if not text.startswith(_OWN)))
-    return "\x00" not in together and redact_text(together) == together
+    return "\x00" not in together and is_clean(together)
 
 
 def _mask(value: Any) -> Any:

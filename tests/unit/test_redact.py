@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odi_audit.redact import MASK, is_secret_key, redact, redact_text, register
+from odi_audit.redact import MASK, is_clean, is_secret_key, redact, redact_text, register
 
 SECRET = "s3cr3t-Value_9"
 
@@ -140,3 +140,15 @@ def test_no_login_in_a_url_survives(user: str, secret: str) -> None:
 def test_redacting_never_fails_and_redacting_twice_changes_nothing(value: object) -> None:
     once = redact(value)
     assert redact(once) == once
+
+
+PIECES = [
+    "postgresql://", "ann", ":", "@", "db", "password", "=", " ", '"', "api", "_", "-", "key", "token",
+    "Bearer", "basic", SECRET, "AKIA", "ABCDEFGHIJKLMNOP", "eyJhbGciOiJI", ".", "pwd", "PRIVATE+KEY+",
+    "-----BEGIN PRIVATE KEY-----", "access", "credent\u0131al", "pa\u017f\u017fwd", "secret", "/x", "\n",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=12).map("".join))
+def test_a_text_is_clean_exactly_if_nothing_in_it_would_be_masked(text: str) -> None:
+    assert is_clean(text) == (redact_text(text) == text)

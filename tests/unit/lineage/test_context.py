@@ -71,3 +71,20 @@ def test_the_context_keeps_a_bounded_number_of_entries(
         context.remember(entry)
         assert context.entry(entry.index) == entry
     assert len(context._kept) == 3
+
+
+@pytest.mark.parametrize("skipped", [None, 0, 1, 3])
+def test_a_walk_in_order_knows_an_attempt_as_the_ledger_does(
+    history: History, skipped: int | None
+) -> None:
+    intents = [history.intend(work("append")) for _ in range(3)]
+    for intent in reversed(intents):
+        history.land(intent)
+    asked, walked = LedgerContext(history.ledger), LedgerContext(history.ledger)
+    for entry in history.ledger.scan():
+        if entry.index == skipped:
+            continue
+        walked.remember(entry)
+        for intent in intents:
+            for until in (entry.index - 1, entry.index, 99):
+                assert walked.attempt(intent, until) == asked.attempt(intent, until)
