@@ -23,10 +23,12 @@ from odi_audit.committer.operations import (
     Update,
     Upsert,
 )
+from odi_audit.committer.planning import Batch
 from odi_audit.committer.quiet import Caller
 from odi_audit.model.contract import Contract
 from odi_audit.model.offsets import Offsets
 from odi_audit.model.receipts import Receipt
+from odi_audit.model.shares import WHOLE, Share
 from odi_audit.model.tables import parse
 
 if TYPE_CHECKING:
@@ -78,10 +80,15 @@ class BatchBuilder:
             self.commit()
 
     def append(
-        self, frame: DataFrame, table: str, *, contract: Contract = NO_CONTRACT
+        self,
+        frame: DataFrame,
+        table: str,
+        *,
+        contract: Contract = NO_CONTRACT,
+        share: Share = WHOLE,
     ) -> BatchBuilder:
-        """Add rows to a table."""
-        return self._add(Append(table=parse(table), frame=frame, contract=contract))
+        """Add rows to a table; ``share`` says which part of the batch's offsets they are."""
+        return self._add(Append(table=parse(table), frame=frame, contract=contract, share=share))
 
     def upsert(
         self,
@@ -92,6 +99,7 @@ class BatchBuilder:
         order_by: Sequence[str] = (),
         delete_when: str | None = None,
         contract: Contract = NO_CONTRACT,
+        share: Share = WHOLE,
     ) -> BatchBuilder:
         """Insert or update rows by key; as ``Run.upsert``."""
         return self._add(
@@ -102,14 +110,22 @@ class BatchBuilder:
                 order_by=names(order_by),
                 delete_when=delete_when,
                 contract=contract,
+                share=share,
             )
         )
 
     def overwrite_partitions(
-        self, frame: DataFrame, table: str, *, contract: Contract = NO_CONTRACT
+        self,
+        frame: DataFrame,
+        table: str,
+        *,
+        contract: Contract = NO_CONTRACT,
+        share: Share = WHOLE,
     ) -> BatchBuilder:
         """Replace the partitions that the rows fall into."""
-        return self._add(OverwritePartitions(table=parse(table), frame=frame, contract=contract))
+        return self._add(
+            OverwritePartitions(table=parse(table), frame=frame, contract=contract, share=share)
+        )
 
     def overwrite(
         self, frame: DataFrame, table: str, *, where: str, contract: Contract = NO_CONTRACT
@@ -133,7 +149,7 @@ class BatchBuilder:
 
     def commit(self) -> Receipt:
         """Take the batch down the road."""
-        batch = road.Batch(
+        batch = Batch(
             job=self._caller.job,
             parent_run=self._caller.parent_run,
             operations=tuple(self._operations),

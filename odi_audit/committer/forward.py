@@ -10,16 +10,13 @@ from dataclasses import replace
 from typing import cast
 
 from odi_audit import logs
-from odi_audit.canonical import JsonObject
-from odi_audit.committer import continuity
 from odi_audit.committer.parts import Parts
-from odi_audit.committer.publishing import positions_in
+from odi_audit.committer.publishing import check_since
 from odi_audit.committer.reconcile import Part, staged_snapshot
 from odi_audit.errors import CommitConflict
 from odi_audit.ids import SnapshotId
 from odi_audit.model import tables
 from odi_audit.model.entries import Entry
-from odi_audit.model.offsets import offsets_from_json
 from odi_audit.model.stamps import Stamps, read
 from odi_audit.spark import publish
 from odi_audit.spark.failures import translated
@@ -83,12 +80,5 @@ def _stage(parts: Parts, opened: Entry, table: LiveTable, stamps: Stamps, part: 
 def _check_continues(parts: Parts, opened: Entry, table: LiveTable, part: Part) -> None:
     # The gate compared the offsets with what had landed before the base; this is what came since.
     assert part.document is not None
-    offsets = offsets_from_json(cast("JsonObject", opened.facts["offsets"]))
     base = cast("SnapshotId | None", part.document["base"])
-    continuity.check(
-        offsets,
-        positions_in(parts.ledger, opened, table.since(base), offsets.source),
-        replay=bool(opened.facts["generation"]),
-        accept_gap=False,
-        where=part.table.name,
-    )
+    check_since(parts.ledger, opened, part.table, table.since(base))

@@ -15,6 +15,7 @@ from odi_audit.errors import UsageError
 from odi_audit.model import provenance
 from odi_audit.model.contract import Contract
 from odi_audit.model.offsets import Offsets
+from odi_audit.model.shares import WHOLE, Share
 from odi_audit.model.tables import TableName
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Append:
     table: TableName
     frame: DataFrame
     contract: Contract = NO_CONTRACT
+    share: Share = WHOLE
     name: str = field(default="append", init=False)
 
     def arguments(self) -> dict[str, Json]:
@@ -48,6 +50,7 @@ class Upsert:
     order_by: tuple[str, ...] = ()
     delete_when: str | None = None
     contract: Contract = NO_CONTRACT
+    share: Share = WHOLE
     name: str = field(default="upsert", init=False)
 
     def __post_init__(self) -> None:
@@ -76,6 +79,7 @@ class OverwritePartitions:
     table: TableName
     frame: DataFrame
     contract: Contract = NO_CONTRACT
+    share: Share = WHOLE
     name: str = field(default="overwrite_partitions", init=False)
 
     def arguments(self) -> dict[str, Json]:
@@ -91,6 +95,7 @@ class Overwrite:
     frame: DataFrame
     where: str
     contract: Contract = NO_CONTRACT
+    share: Share = WHOLE
     name: str = field(default="overwrite", init=False)
 
     def arguments(self) -> dict[str, Json]:
@@ -168,6 +173,11 @@ def with_provenance(operation: Operation, target: LiveTable, offsets: Offsets) -
             rules={**contract.rules, **({} if rule is None else {provenance.RULE: rule})},
         ),
     )
+
+
+def share_for(operation: Operation) -> Share:
+    """Return which part of the batch's offsets an operation takes."""
+    return operation.share if isinstance(operation, FrameOperation) else WHOLE
 
 
 def takes_rows(operation: Operation) -> bool:

@@ -29,8 +29,8 @@ from odi_audit.errors import (
 )
 from odi_audit.ledger.port import Ledger, Position
 from odi_audit.model.entries import Draft, Entry, Kind
-from odi_audit.model.offsets import offsets_from_json
 from odi_audit.model.receipts import Landing
+from odi_audit.model.shares import Follows, share_of
 from odi_audit.model.snapshots import SnapshotFacts
 from odi_audit.model.stamps import Stamps
 from odi_audit.model.tables import TableRef, parse
@@ -123,7 +123,8 @@ class Publisher:
 
     def unrecorded_positions(self, target: LiveTable, source: str) -> dict[str, Position]:
         """Return the positions of batches that are in the table but not yet in the ledger."""
-        return self._positions(self._unrecorded.get(target.ref.uuid, []), source)
+        found = self._unrecorded.get(target.ref.uuid, [])
+        return positions_in(self._parts.ledger, self._opened, target.ref, found, source)
 
     def publish_all(self, staged: list[Staged], moves: dict[str, bool]) -> Outcomes:
         """Publish every table in order and record each; afterwards the intent is settled.
@@ -195,15 +196,7 @@ class Publisher:
             if facts.summary.get("odi.intent") == str(self._opened.index):
                 return facts
         self._refuse_twice(newer)
-        offsets = offsets_from_json(self._opened.facts["offsets"])  # type: ignore[arg-type]
-        positions = self._positions(newer, offsets.source)
-        continuity.check(
-            offsets,
-            positions,
-            replay=bool(self._opened.facts["generation"]),
-            accept_gap=False,
-            where=now.ref.name,
-        )
+        check_since(self._parts.ledger, self._opened, now.ref, newer)
         return None
 
     def _again(self, staged: Staged, now: LiveTable) -> Staged:
@@ -245,9 +238,6 @@ class Publisher:
             if facts.summary.get("odi.batch-id") == self._opened.batch:
                 raise _AlreadyThere(facts)
 
-    def _positions(self, snapshots: list[SnapshotFacts], source: str) -> dict[str, Position]:
-        return positions_in(self._parts.ledger, self._opened, snapshots, source)
-
     def _record(
         self, landing: Landing, snapshot: SnapshotFacts, *, last: bool, moves: bool
     ) -> None:
@@ -286,10 +276,33 @@ class Publisher:
             )
 
 
+def check_since(
+    ledger: Ledger, opened: Entry, table: TableRef, newer: Sequence[SnapshotFacts]
+) -> None:
+    """Check that a batch still follows what copies of its job have put into a table meanwhile.
+
+    Raises:
+        Refused: it does not.
+    """
+    offsets = records.offsets_for(opened, table)
+    continuity.check(
+        offsets,
+        positions_in(ledger, opened, table, newer, offsets.source),
+        replay=bool(opened.facts["generation"]),
+        accept_gap=False,
+        where=table.name,
+        may_skip=share_of(opened.facts, table.uuid).follows is not Follows.TABLE,
+    )
+
+
 def positions_in(
-    ledger: Ledger, opened: Entry, snapshots: Sequence[SnapshotFacts], source: str
+    ledger: Ledger,
+    opened: Entry,
+    table: TableRef,
+    snapshots: Sequence[SnapshotFacts],
+    source: str,
 ) -> dict[str, Position]:
-    """Return where snapshots of the same job, newest first, have left a source.
+    """Return where snapshots of a table and of the same job, newest first, have left a source.
 
     Snapshots of the intent's own batch do not count.
     """
@@ -301,5 +314,6 @@ def positions_in(
             and facts.summary.get("odi.batch-id") != opened.batch
         )
         if same:
-            positions |= records.positions_of(ledger.get(int(facts.summary["odi.intent"])))
+            intent = ledger.get(int(facts.summary["odi.intent"]))
+            positions |= records.positions_of(intent, table)
     return positions

@@ -21,6 +21,7 @@ from odi_audit.ledger.port import Position
 from odi_audit.model.entries import Draft, Entry, Kind
 from odi_audit.model.offsets import Offsets, offsets_from_json
 from odi_audit.model.receipts import Landing
+from odi_audit.model.shares import WHOLE, Follows, Share, share_of
 from odi_audit.model.snapshots import SnapshotFacts
 from odi_audit.model.tables import TableRef
 from odi_audit.redact import redact
@@ -46,8 +47,15 @@ class Planned:
     parent_run: RunId
 
 
-def intent(planned: Planned, works: Sequence[tuple[TableRef, JsonObject]], **more: Json) -> Draft:
+def intent(
+    planned: Planned,
+    works: Sequence[tuple[TableRef, JsonObject]],
+    shares: Sequence[Share] = (),
+    /,
+    **more: Json,
+) -> Draft:
     """Record, before anything happens, what is about to happen."""
+    shares = shares or [WHOLE] * len(works)
     return Draft(
         kind=Kind.INTENT,
         job=planned.job,
@@ -61,8 +69,9 @@ def intent(planned: Planned, works: Sequence[tuple[TableRef, JsonObject]], **mor
                     "table_uuid": ref.uuid,
                     "work": digest(work),
                     "arguments": without_values(work),
+                    **share.to_json(),
                 }
-                for ref, work in works
+                for (ref, work), share in zip(works, shares, strict=True)
             ],
             "offsets": planned.offsets.to_json(),
             "source": planned.offsets.source,
@@ -111,10 +120,8 @@ def landed(
     """Record that a table's part is in the table: the facts that outlive the snapshot."""
     facts: dict[str, Json] = {
         **landing.to_json(),
-        **{
-            key: opened.facts[key]
-            for key in ("offsets", "source", "generation", "principal", "code")
-        },
+        **{key: opened.facts[key] for key in ("source", "generation", "principal", "code")},
+        "offsets": offsets_for(opened, landing.table).to_json(),
         "work": _work(opened, landing.table),
         "committed_at": None
         if snapshot is None
@@ -123,6 +130,9 @@ def landed(
     }
     if not moves:
         facts["moves_position"] = False
+    follows = share_of(opened.facts, landing.table.uuid).follows
+    if follows is not Follows.TABLE:
+        facts["follows"] = follows.value
     return _of(opened, Kind.LANDED, landing.table, facts, settles=settles)
 
 
@@ -215,10 +225,16 @@ def landing_of_entry(entry: Entry) -> Landing:
     )
 
 
-def positions_of(opened: Entry) -> dict[str, Position]:
-    """Return the positions that an intent leaves behind once it has landed."""
+def offsets_for(opened: Entry, table: TableRef) -> Offsets:
+    """Return the part of an intent's offsets that a table gets."""
+    whole = offsets_from_json(cast("JsonObject", opened.facts["offsets"]))
+    return share_of(opened.facts, table.uuid).of(whole)
+
+
+def positions_of(opened: Entry, table: TableRef) -> dict[str, Position]:
+    """Return the positions that an intent leaves behind once it has landed on a table."""
     assert opened.batch is not None
-    offsets = offsets_from_json(cast("JsonObject", opened.facts["offsets"]))
+    offsets = offsets_for(opened, table)
     return {
         name: Position(
             partition=name,

@@ -8,30 +8,32 @@ does not know of, and must never settle an intent whose outcome is unknown.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from odi_audit import logs
-from odi_audit.canonical import JsonObject, digest
-from odi_audit.committer import continuity, gate, records
-from odi_audit.committer.operations import Operation, takes_rows, with_provenance, work
+from odi_audit.canonical import JsonObject
+from odi_audit.committer import continuity, gate, planning, records
+from odi_audit.committer.operations import (
+    Operation,
+    share_for,
+    with_provenance,
+    work,
+)
 from odi_audit.committer.parts import Parts
+from odi_audit.committer.planning import Batch
 from odi_audit.committer.publishing import Publisher
 from odi_audit.committer.staging import Staged, check_shape, stage
 from odi_audit.committer.surroundings import surroundings
 from odi_audit.errors import (
-    BatchReused,
     CommitConflict,
     OdiError,
-    OffsetsMissing,
     Refused,
-    UsageError,
 )
-from odi_audit.ids import BatchId, JobName, RunId, batch_id
 from odi_audit.ledger.port import Position
 from odi_audit.model.entries import Entry
-from odi_audit.model.offsets import Offsets, table_state
 from odi_audit.model.receipts import Landing, Receipt
+from odi_audit.model.shares import Follows
 from odi_audit.model.stamps import Stamps
+from odi_audit.model.tables import TableRef
 from odi_audit.spark import publish
 from odi_audit.spark.jvm import Jvm
 from odi_audit.spark.live import LiveTable, load
@@ -43,19 +45,6 @@ STAGE_STARTS_FACTOR = 20
 """To look at a table again costs next to nothing, so staging may begin that much more often."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """What a caller asks for: operations on tables, for one part of a source."""
-
-    job: JobName
-    parent_run: RunId
-    operations: tuple[Operation, ...]
-    offsets: Offsets | None
-    generation: int = 0
-    accept_gap: str | None = None
-    stream: JsonObject | None = None
-
-
 def commit(parts: Parts, batch: Batch) -> Receipt:
     """Take a batch down the whole road; afterwards it is landed, refused, or left to reconcile.
 
@@ -65,13 +54,13 @@ def commit(parts: Parts, batch: Batch) -> Receipt:
         CommitConflict, WriteFailed, StorageError, CatalogUnavailable: not published; try again.
         OutcomeUnknown: run ``odi-audit reconcile``.
     """
-    _check_request(parts, batch)
+    planning.check_request(parts, batch)
     jvm = Jvm(parts.spark())
     targets = [
         load(jvm, parts.settings.catalog.name, operation.table) for operation in batch.operations
     ]
-    planned = _plan(parts, batch, targets)
-    earlier = _landed_before(parts, planned.batch, batch, targets)
+    planned = planning.plan(parts, batch, targets)
+    earlier = planning.landed_before(parts, planned.batch, batch, targets)
     if all(earlier):
         return _told_so(planned, [entry for entry in earlier if entry], targets)
     parts.reach("planned")
@@ -81,9 +70,13 @@ def commit(parts: Parts, batch: Batch) -> Receipt:
         if entry is None
     ]
     works = [(target.ref, work(operation)) for operation, target in left]
-    todo = [(with_provenance(item, target, planned.offsets), target) for item, target in left]
+    shares = [share_for(operation) for operation, _ in left]
+    todo = [
+        (with_provenance(item, target, share.of(planned.offsets)), target)
+        for (item, target), share in zip(left, shares, strict=True)
+    ]
     more = surroundings(parts, jvm, [target for _, target in left], stream=batch.stream)
-    opened = parts.ledger.append(records.intent(planned, works, **more))[0]
+    opened = parts.ledger.append(records.intent(planned, works, shares, **more))[0]
     parts.reach("intended")
     names = ", ".join(target.ref.name for _, target in todo)
     with logs.bound(job=planned.job, run=opened.run, batch=planned.batch, table=names):
@@ -130,9 +123,12 @@ class _Attempt:
         self, todo: list[tuple[Operation, LiveTable]], publisher: Publisher
     ) -> dict[str, bool]:
         moves: dict[str, bool] = {}
+        sharing = [item.ref for op, item in todo if share_for(op).follows is Follows.JOB]
+        if sharing:
+            self._follows_job(sharing)
         for operation, target in todo:
             publisher.look_for_unrecorded(target)
-            moves[target.ref.uuid] = self._continues(target, publisher)
+            moves[target.ref.uuid] = self._continues(operation, target, publisher)
             check_shape(operation, target)
         if self._batch.generation:
             self._parts.ledger.append(records.replay(self._opened))
@@ -153,7 +149,7 @@ class _Attempt:
                 # Nothing was written yet: look at the new state as at the old one.
                 target = target.refreshed()
                 publisher.look_for_unrecorded(target)
-                self._continues(target, publisher, again=True)
+                self._continues(operation, target, publisher, again=True)
                 check_shape(operation, target)
         raise CommitConflict(
             f"{operation.name} on {operation.table}: the table moved {limit} times before "
@@ -162,8 +158,32 @@ class _Attempt:
             attempts=limit,
         )
 
-    def _continues(self, target: LiveTable, publisher: Publisher, *, again: bool = False) -> bool:
+    def _follows_job(self, tables: list[TableRef]) -> None:
+        """Check a batch whose tables get only some rows each against the job's last whole batch."""
         offsets = self._planned.offsets
+        positions = self._parts.ledger.job_positions(
+            self._planned.job, offsets.source, list(offsets.ranges)
+        )
+        # Where this very batch has landed on some tables already, the rest follows.
+        positions = {k: v for k, v in positions.items() if v.batch != self._planned.batch}
+        verdict = continuity.check(
+            offsets,
+            positions,
+            replay=self._batch.generation > 0,
+            accept_gap=self._batch.accept_gap is not None,
+            where=f"job {self._planned.job}",
+        )
+        if verdict.gap is not None:
+            reason = self._batch.accept_gap or ""
+            self._parts.ledger.append(
+                *(records.gap_accepted(self._opened, ref, verdict.gap, reason) for ref in tables)
+            )
+
+    def _continues(
+        self, operation: Operation, target: LiveTable, publisher: Publisher, *, again: bool = False
+    ) -> bool:
+        share = share_for(operation)
+        offsets = share.of(self._planned.offsets)
         positions: dict[str, Position] = self._parts.ledger.positions(
             self._planned.job, target.ref.uuid, offsets.source, list(offsets.ranges)
         )
@@ -177,6 +197,7 @@ class _Attempt:
             replay=self._batch.generation > 0,
             accept_gap=self._batch.accept_gap is not None,
             where=target.ref.name,
+            may_skip=share.follows is not Follows.TABLE,
         )
         if verdict.gap is not None and not again:
             self._parts.ledger.append(
@@ -205,7 +226,7 @@ class _Attempt:
     def _gate(self, staged: Staged) -> None:
         gate.check(
             staged,
-            self._planned.offsets,
+            share_for(staged.operation).of(self._planned.offsets),
             self._stamps(staged.operation),
             self._parts.settings,
         )
@@ -213,13 +234,14 @@ class _Attempt:
     def _stamps(self, operation: Operation) -> Stamps:
         assert self._opened.run is not None
         planned = self._planned
+        offsets = share_for(operation).of(planned.offsets)
         return Stamps(
             job=planned.job,
             run=self._opened.run,
             batch=planned.batch,
             operation=operation.name,
             source=planned.offsets.source,
-            offsets=planned.offsets.to_stamp(generation=planned.generation),
+            offsets=offsets.to_stamp(generation=planned.generation),
             intent=self._opened.index,
             principal=planned.principal,
             code=planned.code,
@@ -270,83 +292,6 @@ class _Attempt:
     def _discard(self) -> None:
         for staged in self._staged:
             publish.discard(staged.target, staged.snapshot)
-
-
-def _check_request(parts: Parts, batch: Batch) -> None:
-    limit = parts.settings.limits.batch_tables_max
-    names = [str(operation.table) for operation in batch.operations]
-    if not names:
-        raise UsageError("the batch has no operation: nothing to commit")
-    if len(names) > limit:
-        raise UsageError(f"the batch has {len(names)} tables, at most {limit} are allowed")
-    if len(set(names)) != len(names):
-        raise UsageError(
-            "a batch may touch each table once; "
-            + ", ".join(sorted({name for name in names if names.count(name) > 1}))
-            + " stands in it more than once"
-        )
-    if batch.generation < 0:
-        raise UsageError(f"generation is {batch.generation}, it starts at 0")
-    if batch.offsets is None and any(takes_rows(item) for item in batch.operations):
-        raise OffsetsMissing(
-            f"rows for {', '.join(names)} came without offsets, so a retry could not be told from "
-            "new work",
-            hint="pass offsets=odi.files(paths), odi.kafka(…), odi.mapping(…), or "
-            'odi.once("a name for this work")',
-        )
-
-
-def _plan(parts: Parts, batch: Batch, targets: list[LiveTable]) -> records.Planned:
-    offsets = batch.offsets or table_state(
-        ",".join(target.ref.name for target in targets),
-        ",".join(str(target.head) for target in targets),
-        {"works": [work(operation) for operation in batch.operations]},
-    )
-    return records.Planned(
-        job=batch.job,
-        batch=batch_id(
-            job=batch.job,
-            source=offsets.source,
-            start=offsets.start(),
-            end=offsets.end(),
-            generation=batch.generation,
-        ),
-        offsets=offsets,
-        generation=batch.generation,
-        principal=parts.principal,
-        code=parts.code,
-        owner=parts.owner,
-        parent_run=batch.parent_run,
-    )
-
-
-def _landed_before(
-    parts: Parts, planned: BatchId, batch: Batch, targets: list[LiveTable]
-) -> list[Entry | None]:
-    found: list[Entry | None] = []
-    for operation, target in zip(batch.operations, targets, strict=True):
-        entry = parts.ledger.landed(planned, target.ref.uuid)
-        if entry is not None and not _same_work(entry, operation):
-            raise BatchReused(
-                f"batch {planned} has landed on {target.ref.name} with another operation "
-                f"({entry.facts.get('operation')}) than this one ({operation.name})",
-                hint="give the second operation offsets of its own, or put both into run.batch()",
-            )
-        if entry is not None and parts.ledger.undone(planned, target.ref.uuid) is not None:
-            raise BatchReused(
-                f"batch {planned} had landed on {target.ref.name} and was taken out again",
-                hint=f"to land the same offsets again, pass generation={batch.generation + 1}",
-            )
-        found.append(entry)
-    return found
-
-
-def _same_work(entry: Entry, operation: Operation) -> bool:
-    # A record that was recovered from stamps knows the operation, not its arguments.
-    recorded = entry.facts.get("work")
-    if recorded is None:
-        return entry.facts.get("operation") == operation.name
-    return recorded == digest(work(operation))
 
 
 def _told_so(planned: records.Planned, entries: list[Entry], targets: list[LiveTable]) -> Receipt:

@@ -7,6 +7,7 @@ that a restart would need: that is in the ledger and in the tables.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Unpack
@@ -25,6 +26,7 @@ from odi_audit.model.contract import Contract
 from odi_audit.model.offsets import Offsets
 from odi_audit.model.receipts import Receipt
 from odi_audit.model.tables import parse
+from odi_audit.spark.listener import marked, run_mark
 from odi_audit.spark.provenance import with_columns
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ class Run:
         self.job = job
         self.run_id = run_id
         self._entered = False
+        self._marks = ExitStack()
 
     def __enter__(self) -> Run:
         """Settle what an earlier, dead run left open; then start."""
@@ -55,6 +58,7 @@ class Run:
             self.parts.ledger.release(self.parts.owner)
             raise
         self._entered = True
+        self._mark()
         return self
 
     def __exit__(
@@ -66,13 +70,17 @@ class Run:
         """End the run: what it could not settle, the next run of anybody may."""
         self._entered = False
         self.parts.ledger.release(self.parts.owner)
+        self._marks.close()
         if error is not None:
             log.warning("run ended with an error", job=self.job, error=type(error).__name__)
 
     @property
     def spark(self) -> SparkSession:
         """The Spark session of this run."""
-        return self.parts.spark()
+        session = self.parts.spark()
+        if self._entered:
+            self._mark()
+        return session
 
     # -- batches over one table: a batch of one operation -----------------------------------------
 
@@ -241,6 +249,11 @@ class Run:
         return structure.rollback(self._caller(), name, SnapshotId(str(entry.facts["snapshot"])))
 
     # -- helpers -----------------------------------------------------------------------------------
+
+    def _mark(self) -> None:
+        # Spark may have been started by the run itself, after it began.
+        self._marks.close()
+        self._marks.enter_context(marked(run_mark(self.job, self.run_id)))
 
     def _caller(self) -> Caller:
         if not self._entered:

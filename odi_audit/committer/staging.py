@@ -25,6 +25,7 @@ from odi_audit.model.stamps import Stamps
 from odi_audit.model.tables import quote
 from odi_audit.spark import failures, frames
 from odi_audit.spark.frames import Prepared
+from odi_audit.spark.listener import intent_mark, marked
 from odi_audit.spark.live import LiveTable
 from odi_audit.spark.stage import Merge, Stage
 
@@ -102,7 +103,10 @@ def stage(operation: Operation, target: LiveTable, stamps: Stamps) -> Staged:
         WriteFailed, StorageError: nothing of it is visible.
     """
     made = Stage(target, stamps)
-    with failures.translated(f"{operation.name} on {operation.table}"):
+    with (
+        failures.translated(f"{operation.name} on {operation.table}"),
+        marked(intent_mark(stamps.intent)),
+    ):
         prepared = _carry_out(operation, made, f"odi-{stamps.intent}-{target.ref.uuid}")
         snapshot = made.snapshot()
         if snapshot is None:

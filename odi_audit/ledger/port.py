@@ -138,6 +138,16 @@ class Ledger(Protocol):
         """
         ...
 
+    def job_positions(
+        self, job: JobName, source: str, partitions: Sequence[str] | None = None
+    ) -> dict[str, Position]:
+        """Return where a job's last whole batches left each partition, whichever tables they fed.
+
+        For tables that get only some of a job's rows: what went elsewhere is no gap. A batch that
+        has not landed on every table of it does not count.
+        """
+        ...
+
     def undone(self, batch: BatchId, table: TableUuid) -> Entry | None:
         """Return the ROLLBACK or UNDO entry that took a landed batch out of a table again."""
         ...

@@ -66,8 +66,10 @@ class PostgresDatabase:
         read_only: bool,
         password: str | None,
         busy_timeout_s: float,
+        schema: str = SCHEMA,
+        lock: int = _APPEND_KEY,
     ) -> None:
-        """Connect.
+        """Connect. Who keeps something else than a ledger here gives its own schema and lock.
 
         Raises:
             ConfigError: the URL is malformed. LedgerUnavailable: the server does not answer.
@@ -75,6 +77,7 @@ class PostgresDatabase:
         self._params, self.shown = _parsed(url, password)
         self.read_only = read_only
         self._create = create
+        self._schema, self._write_key = schema, lock
         self._busy_timeout_ms = int(busy_timeout_s * 1000)
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -88,7 +91,7 @@ class PostgresDatabase:
     def _connect(self) -> psycopg.Connection[Any]:
         made = psycopg.connect(**self._params, autocommit=True)
         settings = {
-            "search_path": SCHEMA,
+            "search_path": self._schema,
             "statement_timeout": str(STATEMENT_TIMEOUT_S * 1000),
             "lock_timeout": str(self._busy_timeout_ms),
             "synchronous_commit": "on",
@@ -135,11 +138,11 @@ class PostgresDatabase:
             "SELECT has_schema_privilege(n.oid, 'USAGE') FROM pg_class c"
             " JOIN pg_namespace n ON n.oid = c.relnamespace"
             " WHERE n.nspname = ? AND c.relname = 'migrations'",
-            (SCHEMA,),
+            (self._schema,),
         )
         if found and not found[0][0]:
             raise LedgerReadOnly(
-                f"ledger {self.shown}: this user may not use the schema {SCHEMA}",
+                f"ledger {self.shown}: this user may not use the schema {self._schema}",
                 hint="as its owner: odi-audit ledger grant --apply",
             )
         return bool(found)
@@ -160,9 +163,9 @@ class PostgresDatabase:
         with self._lock:
             self._keep_holds()
             with self._transaction("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"):
-                self.rows("SELECT pg_advisory_xact_lock(?)", (_APPEND_KEY,))
+                self.rows("SELECT pg_advisory_xact_lock(?)", (self._write_key,))
                 if self._create:
-                    self.run(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+                    self.run(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
                     self._create = False
                 yield self
 

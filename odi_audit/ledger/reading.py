@@ -28,6 +28,11 @@ _PARTS_AT_ONCE = 400
 """Partitions asked for in one statement: below SQLite's limit of parameters."""
 _BATCH_PREFIX = "b-"
 _READ_JSON = json.JSONDecoder().raw_decode
+_WHOLE = (
+    " AND EXISTS (SELECT 1 FROM entry_index l JOIN settled s ON s.intent = l.intent"
+    " JOIN entry_index e ON e.idx = s.idx WHERE l.idx = q.idx AND e.kind = 'landed')"
+)
+"""Only batches that have landed on every table of theirs: the last landing settles the intent."""
 
 
 def decode(body: bytes, index: int, where: str = "here") -> Entry:
@@ -251,9 +256,12 @@ def positions(
     table: TableUuid,
     source: str,
     partitions: Sequence[str] | None,
+    *,
+    whole_batches_only: bool = False,
 ) -> dict[str, Position]:
     """Return where the last landed batches, undone ones aside, left each partition."""
     key = (job, table, source)
+    whole = _WHOLE if whole_batches_only else ""
     names = _partitions(session, key) if partitions is None else list(dict.fromkeys(partitions))
     found: dict[str, Position] = {}
     for at in range(0, len(names), _PARTS_AT_ONCE):
@@ -264,7 +272,7 @@ def positions(
             "(SELECT n.part AS part, (SELECT q.idx FROM positions q WHERE q.job = ?"
             " AND q.table_uuid = ? AND q.source = ? AND q.part = n.part AND NOT EXISTS"
             " (SELECT 1 FROM undone u WHERE u.batch = q.batch AND u.table_uuid = q.table_uuid"
-            " AND u.idx > q.idx) ORDER BY q.idx DESC LIMIT 1) AS idx"
+            f" AND u.idx > q.idx){whole} ORDER BY q.idx DESC LIMIT 1) AS idx"
             f" FROM ({listed}) n) w JOIN positions p ON p.idx = w.idx AND p.part = w.part",
             (*key, *some),
         )
@@ -278,6 +286,37 @@ def positions(
                 index=cast("int", index),
             )
     return {name: found[name] for name in sorted(found)}
+
+
+def job_positions(
+    session: Session, job: JobName, source: str, partitions: Sequence[str] | None
+) -> dict[str, Position]:
+    """Return where a job's last whole batches left each partition, whichever tables they fed.
+
+    A batch is whole once every table of it has landed.
+    """
+    asked = None if partitions is None else set(partitions)
+    last: dict[str, Position] = {}
+    for table in _tables(session, job):
+        found = positions(session, job, table, source, None, whole_batches_only=True)
+        for part, position in found.items():
+            newer = part not in last or last[part].index < position.index
+            if newer and (asked is None or part in asked):
+                last[part] = position
+    return {part: last[part] for part in sorted(last)}
+
+
+def _tables(session: Session, job: JobName) -> list[TableUuid]:
+    """List the tables that a job has landed on by skipping from one to the next in the index."""
+    rows = session.rows(
+        "WITH RECURSIVE names(uuid) AS ("
+        "SELECT min(table_uuid) FROM positions WHERE job = ? UNION ALL "
+        "SELECT (SELECT min(table_uuid) FROM positions WHERE job = ? AND table_uuid > names.uuid) "
+        "FROM names WHERE names.uuid IS NOT NULL"
+        ") SELECT uuid FROM names WHERE uuid IS NOT NULL",
+        (job, job),
+    )
+    return [TableUuid(cast("str", row[0])) for row in rows]
 
 
 def _partitions(session: Session, key: tuple[str, str, str]) -> list[str]:

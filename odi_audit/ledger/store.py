@@ -225,6 +225,12 @@ class SqlLedger:
         """Return where the last landed batches left each partition."""
         return reading.positions(self.database, job, table, source, partitions)
 
+    def job_positions(
+        self, job: JobName, source: str, partitions: Sequence[str] | None = None
+    ) -> dict[str, Position]:
+        """Return where a job's last whole batches left each partition, over all its tables."""
+        return reading.job_positions(self.database, job, source, partitions)
+
     def undone(self, batch: BatchId, table: TableUuid) -> Entry | None:
         """Return the entry that took a landed batch out of a table again."""
         return reading.undone(self.database, batch, table)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias, cast
@@ -89,6 +89,23 @@ class Offsets:
                     f"offsets of {self.source}, partition {partition}: "
                     f"end {part.end} is before start {part.start}"
                 )
+
+    def only(self, partitions: Iterable[str]) -> Offsets:
+        """Return these partitions' part of it; it promises no count of rows any more.
+
+        Raises:
+            UsageError: a partition is named that is not there.
+        """
+        wanted = sorted(set(partitions))
+        strange = [name for name in wanted if name not in self.ranges]
+        if strange:
+            raise UsageError(f"offsets of {self.source} have no partition {', '.join(strange[:5])}")
+        return replace(
+            self,
+            ranges={name: self.ranges[name] for name in wanted},
+            identity={name: self.identity[name] for name in wanted if name in self.identity},
+            rows=self.rows if len(wanted) == len(self.ranges) else None,
+        )
 
     def start(self) -> Json:
         """The start places, for the batch id."""

@@ -6,17 +6,17 @@ is the committer's (docs/adr/0007). Must never read the ledger: entries come in 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import total_ordering
 from typing import TypedDict, cast
 
 from odi_audit.canonical import JsonObject
 from odi_audit.ids import BatchId, JobName, TableUuid
 from odi_audit.model.entries import Entry
-from odi_audit.model.offsets import OffsetKind, Place, is_after
+from odi_audit.model.offsets import OffsetKind, Place
+from odi_audit.model.shares import Follows
 from odi_audit.query import facts
+from odi_audit.query.offset_cover import Cover, Point
 from odi_audit.query.offset_events import (
     Continuity,
     Event,
@@ -29,48 +29,6 @@ from odi_audit.query.offset_events import (
 _SET_LIKE = frozenset({OffsetKind.FILES, OffsetKind.ONCE})
 """Kinds whose partitions are things read once, not places in a line."""
 _KINDS = {kind.value: kind for kind in OffsetKind}
-
-
-# -- places ----------------------------------------------------------------------------------
-
-
-@total_ordering
-@dataclass(frozen=True, slots=True)
-class _Point:
-    """A place, ordered as the committer orders places; None is the beginning."""
-
-    place: Place | None
-
-    def __lt__(self, other: _Point) -> bool:
-        if self.place is None or other.place is None:
-            return self.place is None and other.place is not None
-        return is_after(other.place, self.place)
-
-
-@dataclass(slots=True)
-class _Cover:
-    """Ranges that are in the table for good, merged; an unbroken line is one range."""
-
-    starts: list[_Point] = field(default_factory=list)
-    ends: list[_Point] = field(default_factory=list)
-
-    def add(self, start: _Point, end: _Point) -> None:
-        if self.ends and self.ends[-1].place == start.place:
-            # By far most batches go on where the last one ended.
-            self.ends[-1] = max(end, start)
-            return
-        low = bisect_left(self.ends, start)
-        high = low
-        while high < len(self.starts) and self.starts[high] <= end:
-            start = min(start, self.starts[high])
-            end = max(end, self.ends[high])
-            high += 1
-        self.starts[low:high] = [start]
-        self.ends[low:high] = [end]
-
-    def holds(self, start: _Point, end: _Point) -> bool:
-        at = bisect_left(self.ends, end)
-        return at < len(self.starts) and self.starts[at] <= start
 
 
 class _Where(TypedDict):
@@ -104,7 +62,7 @@ class _Part:
     first: Place | None
     stands: list[_Stand] = field(default_factory=list)
     batches_count: int = 0
-    cover: _Cover = field(default_factory=_Cover)
+    cover: Cover = field(default_factory=Cover)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,6 +92,10 @@ class Story:
     )
     """What has landed, and will be undone further on."""
     undone: list[tuple[_Line, str, _Stand, Entry]] = field(default_factory=list)
+    jobs: dict[tuple[JobName, str, str], Cover] = field(default_factory=dict)
+    """What each job has brought of a partition, whichever tables got it."""
+    passed_over: set[int] = field(default_factory=set)
+    """Entries of tables that get only some of their job's rows."""
     unreadable_count: int = 0
 
     def land(self, entry: Entry) -> None:
@@ -159,6 +121,9 @@ class Story:
                 source=source,
                 kind=kind,
             )
+        follows = facts.text(entry.facts, "follows") or Follows.TABLE
+        if follows != Follows.TABLE:
+            self.passed_over.add(entry.index)
         line.table, line.batches_count = entry.table.name, line.batches_count + 1
         identity = facts.obj(offsets, "identity") or {}
         for partition, pair in ranges.items():
@@ -171,6 +136,21 @@ class Story:
                 index=entry.index,
             )
             self._stand(line, partition, stand, entry)
+
+    def jobs_over_many_tables(self) -> set[JobName]:
+        """Return the jobs of which some table gets only some rows."""
+        return {event.job for event in self.events if event.entry in self.passed_over}
+
+    def brought(self, entry: Entry) -> None:
+        """Take in what a job brought to any table, where only one table's entries were told."""
+        offsets = facts.obj(entry.facts, "offsets") or {}
+        ranges = facts.obj(offsets, "ranges") or {}
+        if entry.job is None or _kind(offsets) in {None, *_SET_LIKE}:
+            return
+        for partition, pair in ranges.items():
+            start, end = cast("Sequence[Place]", pair)
+            key = (entry.job, str(offsets.get("source")), partition)
+            self.jobs.setdefault(key, Cover()).add(Point(start), Point(end))
 
     def _stand(self, line: _Line, partition: str, stand: _Stand, entry: Entry) -> None:
         part = line.parts.get(partition)
@@ -189,7 +169,9 @@ class Story:
             # Below one that stays, nothing is ever looked at again.
             part.stands = [*part.stands, stand] if taken else [stand]
         if not taken and line.kind not in _SET_LIKE:
-            part.cover.add(_Point(stand.start), _Point(stand.end))
+            span = (Point(stand.start), Point(stand.end))
+            part.cover.add(*span)
+            self.jobs.setdefault((line.job, line.source, partition), Cover()).add(*span)
 
     def _compare(
         self, line: _Line, partition: str, last: _Stand | None, stand: _Stand, entry: Entry
@@ -241,7 +223,8 @@ class Story:
     def told(self) -> Continuity:
         """Return the answer, with what was filled since marked as such."""
         holes = [hole for item in self.undone for hole in self._hole(*item)]
-        events = [self._filled(event) for event in self.events] + holes
+        judged = [event for event in self.events if not self._is_elsewhere(event)]
+        events = [self._filled(event) for event in judged] + holes
         lines = sorted(self.lines.values(), key=lambda line: (line.table, line.job, line.source))
         return Continuity(
             lines=tuple(map(_shown, lines)),
@@ -249,11 +232,18 @@ class Story:
             unreadable_count=self.unreadable_count,
         )
 
+    def _is_elsewhere(self, event: Event) -> bool:
+        """Say whether what a table seems to miss is what its job brought to other tables only."""
+        if event.kind is not EventKind.GAP or event.entry not in self.passed_over:
+            return False
+        brought = self.jobs.get((event.job, event.source, event.partition))
+        return brought is not None and brought.holds(Point(event.start), Point(event.end))
+
     def _filled(self, event: Event) -> Event:
         if event.kind is not EventKind.GAP:
             return event
         part = self.lines[event.job, event.table_uuid, event.source].parts[event.partition]
-        if not part.cover.holds(_Point(event.start), _Point(event.end)):
+        if not part.cover.holds(Point(event.start), Point(event.end)):
             return event
         filling = next((other for other in self.events if _fills(other, event)), None)
         return replace(
@@ -267,8 +257,8 @@ class Story:
         part = line.parts[partition]
         if line.kind in _SET_LIKE or not part.stands:
             return
-        beyond = _Point(stand.end) <= _Point(part.stands[-1].end)
-        if beyond and not part.cover.holds(_Point(stand.start), _Point(stand.end)):
+        beyond = Point(stand.end) <= Point(part.stands[-1].end)
+        if beyond and not part.cover.holds(Point(stand.start), Point(stand.end)):
             yield Event(
                 kind=EventKind.GAP,
                 standing=Standing.OPEN,
@@ -299,10 +289,10 @@ def _judged(
         return EventKind.CHANGED, stand.start, stand.end
     if stand.start == last.end:
         return None, stand.start, stand.end
-    if _Point(last.end) < _Point(stand.start):
+    if Point(last.end) < Point(stand.start):
         assert stand.start is not None
         return EventKind.GAP, last.end, stand.start
-    if _Point(stand.end) < _Point(last.end):
+    if Point(stand.end) < Point(last.end):
         return EventKind.REWIND, stand.start, stand.end
     return EventKind.OVERLAP, stand.start, last.end
 
@@ -335,8 +325,8 @@ def _fills(event: Event, gap: Event) -> bool:
         same
         and event.entry > gap.entry
         and event.kind in {EventKind.REPLAY, EventKind.OVERLAP, EventKind.REWIND}
-        and _Point(event.start) < _Point(gap.end)
-        and _Point(gap.start) < _Point(event.end)
+        and Point(event.start) < Point(gap.end)
+        and Point(gap.start) < Point(event.end)
     )
 
 

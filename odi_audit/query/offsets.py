@@ -54,6 +54,10 @@ def continuity(
             story.accepted[_attempt(entry)] = entry
         elif entry.kind is Kind.REPLAY:
             story.replays.add(entry.intent)
+    if table is not None:
+        for name in story.jobs_over_many_tables():
+            for entry in walk(ledger, EntryFilter(kinds=(Kind.LANDED,), job=name), stop=stop):
+                story.brought(entry)
     return story.told()
 
 

@@ -20,6 +20,7 @@ from odi_audit.model import stamps as stamping
 from odi_audit.model.entries import EFFECTS, Entry, Kind
 from odi_audit.model.findings import Finding
 from odi_audit.model.offsets import offsets_from_json
+from odi_audit.model.shares import share_of
 from odi_audit.model.stamps import Stamps
 from odi_audit.model.tables import TableRef
 from odi_audit.query import facts
@@ -192,7 +193,8 @@ def _against_intent(
     offsets = facts.obj(intent.facts, "offsets")
     if offsets is not None and "ranges" in offsets:
         generation = facts.number(intent.facts, "generation") or 0
-        expected = offsets_from_json(offsets).to_stamp(generation=generation)
+        mine = share_of(intent.facts, state.ref.uuid).of(offsets_from_json(offsets))
+        expected = mine.to_stamp(generation=generation)
         if canonical.encode(found.offsets) != canonical.encode(expected):
             yield "the stamped offsets are not the recorded ones"
 

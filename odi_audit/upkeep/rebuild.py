@@ -20,6 +20,7 @@ from odi_audit.ledger.port import Ledger
 from odi_audit.model import stamps as stamping
 from odi_audit.model.entries import Draft, Entry, Kind
 from odi_audit.model.receipts import Landing
+from odi_audit.model.shares import Share
 from odi_audit.model.stamps import Stamps
 from odi_audit.model.tables import TableRef
 
@@ -252,12 +253,35 @@ def _intent(items: Sequence[Recovery]) -> Draft:
                     "op": item.stamps.operation,
                     "table": item.table.name,
                     "table_uuid": item.table.uuid,
+                    **_share(item, items),
                 }
                 for item in items
             ],
-            **_shared(stamps),
+            **_together(items),
         },
     )
+
+
+def _together(items: Sequence[Recovery]) -> dict[str, Json]:
+    """Return what an intent said: its tables may have had a part of its offsets each."""
+    shared = _shared(items[0].stamps)
+    parts = [_shared(item.stamps).get("offsets") for item in items]
+    if not all(isinstance(part, dict) for part in parts):
+        return shared
+    whole = dict(cast("JsonObject", shared["offsets"]))
+    for part in cast("list[JsonObject]", parts):
+        for key in ("ranges", "identity"):
+            held = cast("JsonObject", part.get(key, {}))
+            if held:
+                whole[key] = {**cast("JsonObject", whole.get(key, {})), **held}
+    return {**shared, "offsets": whole}
+
+
+def _share(item: Recovery, items: Sequence[Recovery]) -> dict[str, Json]:
+    offsets = cast("JsonObject", item.stamps.offsets)
+    if all(other.stamps.offsets == offsets for other in items) or "ranges" not in offsets:
+        return {}
+    return Share(partitions=tuple(cast("JsonObject", offsets["ranges"]))).to_json()
 
 
 def _landed(item: Recovery, intent: int, *, settles: bool, moves: bool) -> Draft:

@@ -30,6 +30,7 @@ from odi_audit.errors import (
 from odi_audit.ids import BatchId, batch_run_id
 from odi_audit.ledger import EntryFilter, SqlLedger, merkle, schema
 from odi_audit.model.entries import Draft, Kind
+from odi_audit.model.tables import TableRef
 from tests.contract.ledger.places import (
     ITEMS,
     JOB,
@@ -40,6 +41,7 @@ from tests.contract.ledger.places import (
     StepClock,
     batch,
     land,
+    offsets,
 )
 
 
@@ -299,6 +301,46 @@ class LedgerContract:
         )
         assert len(ledger.positions(JOB, ORDERS.uuid, "s")) == 1_001
         assert len(ledger.positions(JOB, ORDERS.uuid, "s", [*ranges, "no"])) == 1_001
+
+    def test_a_job_stands_where_its_last_whole_batch_ended_whichever_tables_it_fed(
+        self, ledger: SqlLedger
+    ) -> None:
+        assert ledger.job_positions(JOB, "kafka://c1") == {}
+        land(ledger, 0)
+        land(ledger, 1, table=ITEMS)
+        land(ledger, 2, table=ITEMS, job=OTHER_JOB)
+        found = ledger.job_positions(JOB, "kafka://c1")
+        assert {name: part.end for name, part in found.items()} == {"orders-0": 20, "orders-1": 2}
+        assert found["orders-0"].batch == batch(1)
+        assert list(ledger.job_positions(JOB, "kafka://c1", ["orders-1", "no"])) == ["orders-1"]
+        assert ledger.job_positions(JOB, "kafka://c2") == {}
+
+    @pytest.mark.parametrize("end", [Kind.ABANDONED, Kind.LANDED])
+    def test_a_batch_that_has_not_landed_on_every_table_does_not_move_its_job(
+        self, ledger: SqlLedger, end: Kind
+    ) -> None:
+        land(ledger, 0)
+        intent = ledger.append(Draft(kind=Kind.INTENT, job=JOB, batch=batch(1)))[0]
+
+        def settle(kind: Kind, table: TableRef, *, settles: bool) -> None:
+            ledger.append(
+                Draft(
+                    kind=kind,
+                    job=JOB,
+                    batch=batch(1),
+                    table=table,
+                    intent=intent.index,
+                    settles=settles,
+                    facts={"offsets": offsets(1)} if kind is Kind.LANDED else {},
+                )
+            )
+
+        settle(Kind.LANDED, ORDERS, settles=False)
+        assert ledger.positions(JOB, ORDERS.uuid, "kafka://c1")["orders-0"].end == 20
+        assert ledger.job_positions(JOB, "kafka://c1")["orders-0"].end == 10
+        settle(end, ITEMS, settles=True)
+        whole = end is Kind.LANDED
+        assert ledger.job_positions(JOB, "kafka://c1")["orders-0"].end == (20 if whole else 10)
 
     def test_undone_batches_do_not_count_for_positions(self, ledger: SqlLedger) -> None:
         for number in range(3):

@@ -117,4 +117,4 @@ def test_an_intent_over_many_tables_names_each_and_belongs_to_none() -> None:
     entry = records.intent(planned, [(REF, WORK), (other, WORK)]).numbered(0, MOMENT)
     assert entry.table is None
     assert [item["table_uuid"] for item in entry.facts["operations"]] == ["u-1", "u-2"]  # type: ignore[index,union-attr]
-    assert records.positions_of(entry)["p"].end == 10
+    assert records.positions_of(entry, other)["p"].end == 10

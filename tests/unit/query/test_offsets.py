@@ -26,8 +26,9 @@ from odi_audit.model.offsets import (
     once,
     watermark,
 )
+from odi_audit.query.offset_cover import Cover, Point
 from odi_audit.query.offset_events import Continuity, EventKind, Standing
-from odi_audit.query.offset_story import _Cover, _judged, _Point, _Stand
+from odi_audit.query.offset_story import _judged, _Stand
 from odi_audit.query.offsets import continuity
 
 if TYPE_CHECKING:
@@ -266,14 +267,14 @@ def test_the_answer_is_plain_json(bench: Bench) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 15)), max_size=25))
 def test_merged_ranges_hold_what_a_set_of_numbers_holds(ranges: list[tuple[int, int]]) -> None:
-    cover, numbers = _Cover(), set()
+    cover, numbers = Cover(), set()
     for start, length in ranges:
-        cover.add(_Point(start), _Point(start + length))
+        cover.add(Point(start), Point(start + length))
         numbers |= set(range(start, start + length))
     for start in range(0, 75, 3):
         for length in (1, 2, 7):
             expected = set(range(start, start + length)) <= numbers
-            assert cover.holds(_Point(start), _Point(start + length)) == expected
+            assert cover.holds(Point(start), Point(start + length)) == expected
 
 
 PLACES = st.one_of(
