@@ -6,7 +6,7 @@ touch a table: that is the road's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TypedDict
 
@@ -15,6 +15,7 @@ from odi_audit.committer import road
 from odi_audit.committer.operations import (
     NO_CONTRACT,
     Append,
+    AppendFiles,
     Compact,
     Delete,
     Operation,
@@ -26,6 +27,7 @@ from odi_audit.committer.operations import (
 from odi_audit.committer.planning import Batch
 from odi_audit.committer.quiet import Caller
 from odi_audit.model.contract import Contract
+from odi_audit.model.loose import LooseFile, LooseTable
 from odi_audit.model.offsets import Offsets
 from odi_audit.model.receipts import Receipt
 from odi_audit.model.shares import WHOLE, Share
@@ -89,6 +91,19 @@ class BatchBuilder:
     ) -> BatchBuilder:
         """Add rows to a table; ``share`` says which part of the batch's offsets they are."""
         return self._add(Append(table=parse(table), frame=frame, contract=contract, share=share))
+
+    def append_files(
+        self,
+        write: Callable[[LooseTable], Sequence[LooseFile]],
+        table: str,
+        *,
+        contract: Contract = NO_CONTRACT,
+        share: Share = WHOLE,
+    ) -> BatchBuilder:
+        """Add rows that tasks write into data files themselves; ``write`` is called later."""
+        return self._add(
+            AppendFiles(table=parse(table), write=write, contract=contract, share=share)
+        )
 
     def upsert(
         self,

@@ -12,10 +12,12 @@ from odi_audit.catalog import keys
 from odi_audit.catalog.keys import KeyProblems
 from odi_audit.committer.operations import (
     Append,
+    AppendFiles,
     Compact,
     Operation,
     Overwrite,
     OverwritePartitions,
+    RowOperation,
     Upsert,
 )
 from odi_audit.committer.staging import Staged, keys_in_files
@@ -89,7 +91,7 @@ def _promised_rows(staged: Staged, offsets: Offsets) -> None:
     if offsets.rows is None:
         return
     match staged.operation:
-        case Append() | Overwrite() | OverwritePartitions():
+        case Append() | AppendFiles() | Overwrite() | OverwritePartitions():
             found = staged.snapshot.count("added-records")
         case Upsert():
             found = staged.counts.get("rows", _merged_rows(staged))
@@ -216,5 +218,5 @@ def _rules(staged: Staged, samples_max: int) -> None:
 
 def _contract(staged: Staged) -> Contract:
     operation = staged.operation
-    assert isinstance(operation, Append | Upsert | Overwrite | OverwritePartitions)
+    assert isinstance(operation, RowOperation)
     return operation.contract

@@ -6,7 +6,7 @@ same work is recognised on a retry. Must never run anything: ``staging`` does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,6 +19,7 @@ from odi_audit.model.shares import WHOLE, Share
 from odi_audit.model.tables import TableName
 
 if TYPE_CHECKING:
+    from odi_audit.model.loose import LooseFile, LooseTable
     from odi_audit.spark.live import LiveTable
     from odi_audit.spark.types import DataFrame
 
@@ -31,6 +32,25 @@ class Append:
 
     table: TableName
     frame: DataFrame
+    contract: Contract = NO_CONTRACT
+    share: Share = WHOLE
+    name: str = field(default="append", init=False)
+
+    def arguments(self) -> dict[str, Json]:
+        """Return what tells this work from other work, apart from the rows."""
+        return _contract(self.contract)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendFiles:
+    """Add rows that tasks write into data files themselves, past Spark's row by row path.
+
+    ``write`` is called once the intent is recorded. It leaves files that nothing refers to, and
+    returns them; it may be called again if the table moves before it has begun.
+    """
+
+    table: TableName
+    write: Callable[[LooseTable], Sequence[LooseFile]]
     contract: Contract = NO_CONTRACT
     share: Share = WHOLE
     name: str = field(default="append", init=False)
@@ -149,7 +169,9 @@ class Compact:
 
 
 FrameOperation: TypeAlias = Append | Upsert | OverwritePartitions | Overwrite
-Operation: TypeAlias = FrameOperation | Update | Delete | Compact
+RowOperation: TypeAlias = FrameOperation | AppendFiles
+"""Operations that bring rows from outside."""
+Operation: TypeAlias = RowOperation | Update | Delete | Compact
 
 
 def work(operation: Operation) -> JsonObject:
@@ -160,7 +182,7 @@ def work(operation: Operation) -> JsonObject:
 def with_provenance(operation: Operation, target: LiveTable, offsets: Offsets) -> Operation:
     """Return an operation that also checks its rows' source records, where the table keeps them."""
     keeps = target.property(provenance.PROPERTY) == provenance.ROW
-    if not keeps or not isinstance(operation, FrameOperation):
+    if not keeps or not isinstance(operation, RowOperation):
         return operation
     contract, rule = operation.contract, provenance.rule(offsets)
     return replace(
@@ -177,12 +199,12 @@ def with_provenance(operation: Operation, target: LiveTable, offsets: Offsets) -
 
 def share_for(operation: Operation) -> Share:
     """Return which part of the batch's offsets an operation takes."""
-    return operation.share if isinstance(operation, FrameOperation) else WHOLE
+    return operation.share if isinstance(operation, RowOperation) else WHOLE
 
 
 def takes_rows(operation: Operation) -> bool:
     """Say whether an operation brings rows from outside, which need offsets."""
-    return isinstance(operation, FrameOperation)
+    return isinstance(operation, RowOperation)
 
 
 def _contract(contract: Contract) -> dict[str, Json]:

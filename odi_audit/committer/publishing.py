@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from odi_audit import logs
 from odi_audit.committer import continuity, records
-from odi_audit.committer.operations import Append, Operation
+from odi_audit.committer.operations import Append, AppendFiles, Operation
 from odi_audit.committer.parts import Parts, check_catalog
 from odi_audit.committer.rewrites import rewrote
 from odi_audit.committer.staging import Staged, check_shape, restage_append, restage_same
@@ -157,7 +157,7 @@ class Publisher:
         # ``items[number]`` is always what is staged now: whoever gives up knows what to discard.
         self._refuse_twice(self._unrecorded.get(items[number].target.ref.uuid, []))
         limit = self._parts.settings.limits.stage_attempts_max
-        if isinstance(items[number].operation, Append):
+        if isinstance(items[number].operation, Append | AppendFiles):
             limit *= APPEND_ATTEMPTS_FACTOR
         for attempt in range(limit):
             staged = items[number]
@@ -203,7 +203,7 @@ class Publisher:
         stamps = self._stamps(staged.operation)
         if now.metadata_location == staged.target.metadata_location:
             return restage_same(staged, now, stamps)
-        if isinstance(staged.operation, Append):
+        if isinstance(staged.operation, Append | AppendFiles):
             check_shape(staged.operation, now)
             # Kept until the batch is recorded: after a crash reconcile reads the first of them.
             self._leftovers.append((staged.target, staged.snapshot))

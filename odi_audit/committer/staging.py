@@ -10,20 +10,21 @@ from dataclasses import dataclass, field, replace
 
 from odi_audit.committer.operations import (
     Append,
+    AppendFiles,
     Compact,
     Delete,
+    FrameOperation,
     Operation,
     Overwrite,
     OverwritePartitions,
     Update,
     Upsert,
-    takes_rows,
 )
 from odi_audit.errors import SchemaMismatch, UsageError, WriteFailed
 from odi_audit.model.snapshots import SnapshotFacts
 from odi_audit.model.stamps import Stamps
 from odi_audit.model.tables import quote
-from odi_audit.spark import failures, frames
+from odi_audit.spark import failures, frames, loose
 from odi_audit.spark.frames import Prepared
 from odi_audit.spark.listener import intent_mark, marked
 from odi_audit.spark.live import LiveTable
@@ -53,9 +54,8 @@ def check_shape(operation: Operation, target: LiveTable) -> None:
         SchemaMismatch: columns are missing, extra or of the wrong type.
         UsageError: a key or an order column is not there.
     """
-    if not takes_rows(operation):
-        return
-    assert isinstance(operation, Append | Upsert | OverwritePartitions | Overwrite)
+    if not isinstance(operation, FrameOperation):
+        return  # loose files are written in the table's own schema
     given = operation.frame.schema
     control: list[str] = []
     if isinstance(operation, Upsert):
@@ -159,10 +159,22 @@ def _moved(staged: Staged, made: Stage) -> Staged:
 
 
 def _carry_out(operation: Operation, made: Stage, observation: str) -> Prepared | None:
+    prepared: Prepared | None
     match operation:
         case Append():
             prepared = frames.for_append(operation.frame, operation.contract, observation)
             made.append(prepared.frame)
+        case AppendFiles():
+            target = made.target
+            files = operation.write(loose.loose_table(target, observation))
+            made.add_files(files)
+            prepared = frames.for_files(
+                target.jvm.spark,
+                [file.path for file in files],
+                target.schema,
+                operation.contract,
+                observation,
+            )
         case Upsert():
             prepared = frames.for_merge(
                 operation.frame,

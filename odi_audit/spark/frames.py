@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ByteType,
@@ -129,6 +129,25 @@ def for_append(frame: DataFrame, contract: Contract, observation: str) -> Prepar
         observation=observed,
         metrics=tuple(metrics),
     )
+
+
+def for_files(
+    spark: SparkSession,
+    paths: Sequence[str],
+    schema: StructType,
+    contract: Contract,
+    observation: str,
+) -> Prepared | None:
+    """Count a contract's breaches in files that are written already; None where there is none.
+
+    Only the columns that the contract names are read.
+    """
+    if contract.empty or not paths:
+        return None
+    rows = spark.read.schema(schema).parquet(*paths)
+    prepared = for_append(rows, contract, observation)
+    prepared.frame.write.format("noop").mode("overwrite").save()
+    return prepared
 
 
 def for_merge(

@@ -7,14 +7,16 @@ stamps, but the catalog knows nothing of it until ``publish`` names it. Must nev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
 from odi_audit.ids import SnapshotId
+from odi_audit.model.loose import LooseFile
 from odi_audit.model.snapshots import SnapshotFacts, snapshot_from_text
 from odi_audit.model.stamps import Stamps, missing
+from odi_audit.spark import loose
 from odi_audit.spark.jvm import JavaObject
 from odi_audit.spark.live import LiveTable
 
@@ -130,6 +132,13 @@ class Stage:
     def nothing(self) -> None:
         """Make the stamped snapshot of a batch that changes no row."""
         self._committed(self._table.newFastAppend())
+
+    def add_files(self, files: Sequence[LooseFile]) -> None:
+        """Add data files that tasks have written and that nothing refers to yet."""
+        operation = self._table.newAppend()
+        for data_file in loose.described(self.target, self._table, files):
+            operation.appendFile(data_file)
+        self._committed(operation)
 
     def readd(self, snapshot: SnapshotFacts) -> None:
         """Add, on this head, the files that an earlier append staged."""
