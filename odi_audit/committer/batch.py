@@ -23,6 +23,7 @@ from odi_audit.committer.operations import (
     OverwritePartitions,
     Update,
     Upsert,
+    is_side,
 )
 from odi_audit.committer.planning import Batch
 from odi_audit.committer.quiet import Caller
@@ -167,7 +168,8 @@ class BatchBuilder:
         batch = Batch(
             job=self._caller.job,
             parent_run=self._caller.parent_run,
-            operations=tuple(self._operations),
+            # Side tables first: once the others have landed, nothing of the batch is missing.
+            operations=tuple(sorted(self._operations, key=lambda item: not is_side(item))),
             offsets=self._offsets,
             generation=self._generation,
             accept_gap=self._accept_gap,

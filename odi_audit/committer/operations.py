@@ -15,7 +15,7 @@ from odi_audit.errors import UsageError
 from odi_audit.model import provenance
 from odi_audit.model.contract import Contract
 from odi_audit.model.offsets import Offsets
-from odi_audit.model.shares import WHOLE, Share
+from odi_audit.model.shares import WHOLE, Follows, Share
 from odi_audit.model.tables import TableName
 
 if TYPE_CHECKING:
@@ -200,6 +200,11 @@ def with_provenance(operation: Operation, target: LiveTable, offsets: Offsets) -
 def share_for(operation: Operation) -> Share:
     """Return which part of the batch's offsets an operation takes."""
     return operation.share if isinstance(operation, RowOperation) else WHOLE
+
+
+def is_side(operation: Operation) -> bool:
+    """Say whether an operation is on a side table: left out of a batch that has no row for it."""
+    return share_for(operation).follows is Follows.NOTHING
 
 
 def takes_rows(operation: Operation) -> bool:

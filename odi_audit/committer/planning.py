@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from odi_audit.canonical import JsonObject, digest
 from odi_audit.committer import records
-from odi_audit.committer.operations import Operation, takes_rows, work
+from odi_audit.committer.operations import Operation, is_side, takes_rows, work
 from odi_audit.committer.parts import Parts
 from odi_audit.errors import BatchReused, OffsetsMissing, UsageError
 from odi_audit.ids import BatchId, JobName, RunId, batch_id
@@ -51,6 +51,8 @@ def check_request(parts: Parts, batch: Batch) -> None:
             + ", ".join(sorted({name for name in names if names.count(name) > 1}))
             + " stands in it more than once"
         )
+    if all(is_side(operation) for operation in batch.operations):
+        raise UsageError(f"the batch has side tables only ({', '.join(names)}): it may be empty")
     if batch.generation < 0:
         raise UsageError(f"generation is {batch.generation}, it starts at 0")
     if batch.offsets is None and any(takes_rows(item) for item in batch.operations):

@@ -12,17 +12,19 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, cast
 
-from odi_audit import clock, logs
+from odi_audit import logs
 from odi_audit.canonical import JsonObject
 from odi_audit.catalog import SnapshotInfo, TableState, find_stamp, history
 from odi_audit.committer import records
 from odi_audit.committer.parts import Parts
 from odi_audit.committer.rewrites import rewrote
+from odi_audit.committer.views import facts_of, no_snapshot
 from odi_audit.errors import CatalogUnavailable, LedgerConflict, OdiError, TableNotFound
 from odi_audit.ids import BatchId, JobName, SnapshotId, TableUuid
 from odi_audit.ledger.port import Ledger
 from odi_audit.model import tables
 from odi_audit.model.entries import Draft, Entry, Kind
+from odi_audit.model.shares import Follows
 from odi_audit.model.snapshots import SnapshotFacts, snapshot_from_text
 from odi_audit.model.tables import TableRef
 
@@ -132,7 +134,7 @@ def _judge(ledger: Ledger, catalog: LakeCatalog, opened: Entry) -> Settlement:
     documents = _documents(ledger, opened)
     found = tuple(
         _look(ledger, catalog, opened, operation, documents)
-        for operation in cast("Sequence[JsonObject]", opened.facts["operations"])
+        for operation in _needed(opened, documents)
     )
     if alive:
         return Settlement(
@@ -170,6 +172,18 @@ def _judge(ledger: Ledger, catalog: LakeCatalog, opened: Entry) -> Settlement:
         else "its process died with some tables published; the job publishes the rest",
         parts=found,
     )
+
+
+def _needed(opened: Entry, documents: Mapping[str, JsonObject]) -> list[JsonObject]:
+    """Return the operations that count: a side table that was not staged with the rest is out."""
+    operations = cast("Sequence[JsonObject]", opened.facts["operations"])
+    if not documents:
+        return list(operations)
+    return [
+        item
+        for item in operations
+        if item.get("follows") != Follows.NOTHING or str(item["table_uuid"]) in documents
+    ]
 
 
 def _look(
@@ -225,7 +239,7 @@ def _landed(opened: Entry, operation: str, state: TableState) -> SnapshotFacts |
     if not happened:
         return None
     head = next(iter(history(state)), None)
-    return _nothing() if head is None else facts_of(head)
+    return no_snapshot() if head is None else facts_of(head)
 
 
 def _documents(ledger: Ledger, opened: Entry) -> dict[str, JsonObject]:
@@ -359,40 +373,7 @@ def _had_landed(ledger: Ledger, part: Part, info: SnapshotInfo) -> bool:
     return entry is not None and entry.facts.get("snapshot") == info.id
 
 
-def facts_of(info: SnapshotInfo) -> SnapshotFacts:
-    """Return the reader's view of a snapshot in the committer's form."""
-    return SnapshotFacts(
-        id=info.id,
-        parent=info.parent,
-        sequence_number=info.sequence_number,
-        timestamp_ms=int(clock.from_text(info.time).timestamp() * 1000),
-        operation=info.operation or "unknown",
-        summary=info.summary,
-        first_row_id=info.first_row_id,
-        added_rows=info.added_rows,
-        schema_id=info.schema_id,
-        manifest_list=info.manifest_list,
-        text="",
-    )
-
-
 def staged_snapshot(part: Part) -> SnapshotFacts:
     """Return the snapshot that was staged for a part, as its STAGED entry kept it."""
     assert part.document is not None
     return snapshot_from_text(str(part.document["document"]))
-
-
-def _nothing() -> SnapshotFacts:
-    return SnapshotFacts(
-        id=SnapshotId(""),
-        parent=None,
-        sequence_number=0,
-        timestamp_ms=0,
-        operation="",
-        summary={},
-        first_row_id=None,
-        added_rows=None,
-        schema_id=None,
-        manifest_list="",
-        text="",
-    )

@@ -140,3 +140,45 @@ def test_a_batch_that_died_between_two_tables_is_finished_and_the_job_goes_on(
         spread(run, 3, 4)
     eyes = Eyes.on(lake.root)
     assert [len(eyes.rows(table)) for table in (RED, BLUE)] == [4, 4]
+
+
+@pytest.mark.parametrize("bad_rows", [0, 2])
+@pytest.mark.parametrize("point", [None, "intended", "gated", "published:0", "recorded:0"])
+def test_a_side_table_is_left_out_of_a_batch_that_has_nothing_for_it(
+    lake: Workspace, teller: Teller, point: str | None, bad_rows: int
+) -> None:
+    class Died(BaseException):
+        pass
+
+    def die(reached: str) -> None:
+        if reached == point:
+            raise Died
+
+    def spread(run: Run) -> odi.Receipt:
+        with run.batch(offsets=kafka((0, 5))) as batch:
+            batch.append(teller.frame(0, 5), RED)
+            batch.append(teller.frame(0, bad_rows), BAD, share=Share(follows=Follows.NOTHING))
+        assert batch.receipt is not None
+        return batch.receipt
+
+    if point is not None:
+        with pytest.raises(Died), odi.run(JOB, lake=lake, reach=die) as run:
+            spread(run)
+    with odi.run(JOB, lake=lake) as run:
+        receipt = spread(run)
+        again = spread(run)
+    eyes = Eyes.on(lake.root)
+    assert [len(eyes.rows(table)) for table in (RED, BAD)] == [5, bad_rows]
+    assert len(eyes.history(RED)) == 1
+    assert len(eyes.history(BAD)) == (1 if bad_rows else 0)
+    names = [BAD, RED] if bad_rows else [RED]
+    assert [item.table.name for item in again.landings] == names
+    assert receipt.landings == again.landings
+    assert not lake.ledger().open_intents()
+    assert not verify(lake.ledger(), lake.catalog())
+    with (
+        pytest.raises(UsageError, match="side tables only"),
+        odi.run(JOB, lake=lake) as run,
+        run.batch(offsets=kafka((5, 6))) as batch,
+    ):
+        batch.append(teller.frame(5, 6), BAD, share=Share(follows=Follows.NOTHING))
