@@ -68,10 +68,11 @@ def why_not(table: LooseTable) -> str | None:
 class DataFileWriter:
     """Writes the rows of one task; use it as a context manager.
 
-    An error inside the block removes what was written: nobody else knows of it.
+    ``task`` names it in its files: two tries at one task must not have the same name. An error
+    inside the block removes what was written: nobody else knows of it.
     """
 
-    def __init__(self, table: LooseTable, task: int) -> None:
+    def __init__(self, table: LooseTable, task: str) -> None:
         from pyiceberg.io import load_file_io
 
         self._table = table
@@ -129,7 +130,7 @@ class DataFileWriter:
     def _opened(self, key: tuple[str | None, ...]) -> _File:
         if len(self._open) >= OPEN_FILES_MAX:
             self._close(next(iter(self._open)))
-        path = f"{self._table.folder}/{self._table.prefix}-{self._task:05}-{self._count:05}.parquet"
+        path = f"{self._table.folder}/{self._table.prefix}-{self._task}-{self._count:05}.parquet"
         self._count += 1
         held = self._open[key] = _File(
             path=path,

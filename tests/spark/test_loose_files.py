@@ -68,7 +68,7 @@ def writes(rows: Sequence[dict[str, object]], *, tasks: int = 2):  # type: ignor
         files: list[LooseFile] = []
         for task in range(tasks):
             mine = rows[task::tasks]
-            with DataFileWriter(table, task) as writer:
+            with DataFileWriter(table, f"{task}") as writer:
                 for piece in (mine[: len(mine) // 2], mine[len(mine) // 2 :]):
                     writer.write(pa.Table.from_pylist(list(piece), schema=arrow_schema_of(table)))
                 files += writer.close()
@@ -166,7 +166,7 @@ def test_a_contract_holds_for_files_too_and_what_breaks_it_leaves_nothing_behind
 def test_an_error_in_a_task_removes_its_files(lake: Workspace, spark: SparkSession) -> None:
     def breaks(table: LooseTable) -> list[LooseFile]:
         small = replace(table, file_bytes=1, row_group_bytes=1)
-        with DataFileWriter(small, 0) as writer:
+        with DataFileWriter(small, "0") as writer:
             for first in (0, 10):
                 rows = made(first, 10)
                 writer.write(pa.Table.from_pylist(rows, schema=arrow_schema_of(table)))

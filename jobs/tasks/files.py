@@ -1,0 +1,198 @@
+"""A task that turns ranges of a source into data files of a table, in Arrow from end to end.
+
+Owns the loop of one task: read, decode, write rows and dead letters, report. Must never leave a
+file behind that it does not report: an error removes what it wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from jobs.sources.kafka_read import Piece, read
+from jobs.tasks import facts
+from jobs.tasks.dead_letters import Origin, letters
+from jobs.tasks.decoders import JsonFormat
+from jobs.tasks.records import Records
+from odi_audit.catalog.data_files import DataFileWriter, arrow_schema_of
+from odi_audit.model.loose import LooseFile, LooseTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from jobs.formats.decoded import Decoded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Where the records of a topic go: the table's name, its files, and the decoder."""
+
+    table: str
+    loose: LooseTable
+    format: JsonFormat
+    facts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesWork:
+    """What every task of a batch is told. ``options`` may hold a secret: it is never shown."""
+
+    bootstrap: str
+    routes: Mapping[str, Route]
+    origin: Origin
+    dead: LooseTable | None = None
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    uncommitted: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What a task did: files by table (None: dead letters), fields that a table lacks, counts."""
+
+    files: dict[str | None, list[LooseFile]] = field(default_factory=dict)
+    unknown: dict[str, dict[str, str]] = field(default_factory=dict)
+    records: int = 0
+    bytes: int = 0
+    rejects: int = 0
+    reason: str | None = None
+
+    def to_text(self) -> str:
+        """Write it for the driver."""
+        body = {
+            "files": [
+                [table, [asdict(file) for file in files]] for table, files in self.files.items()
+            ],
+            "unknown": self.unknown,
+            "records": self.records,
+            "bytes": self.bytes,
+            "rejects": self.rejects,
+            "reason": self.reason,
+        }
+        return json.dumps(body)
+
+
+def report_of(text: str) -> Report:
+    """Read what a task wrote."""
+    body = json.loads(text)
+    return Report(
+        files={
+            table: [LooseFile(**{**file, "partition": tuple(file["partition"])}) for file in files]
+            for table, files in body["files"]
+        },
+        unknown=body["unknown"],
+        records=body["records"],
+        bytes=body["bytes"],
+        rejects=body["rejects"],
+        reason=body["reason"],
+    )
+
+
+def carry_out(work: FilesWork, task: str, pieces: Sequence[Piece]) -> Report:
+    """Read the pieces and write their files.
+
+    Where a field is unknown to its table, nothing of the task is kept: the table is changed first,
+    and the batch is read again.
+    """
+    report = Report()
+    with ExitStack() as stack:
+        tables = _Tables(work, task, stack, report)
+        for records in _records(work, pieces):
+            tables.take(records)
+        if report.unknown:
+            # The block's error path removes what was written.
+            raise NewFields(report)
+        tables.close()
+    return report
+
+
+class NewFields(Exception):
+    """Records hold fields that their table lacks."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self.report = report
+
+
+class _Tables:
+    """The open writers of a task, by table."""
+
+    def __init__(self, work: FilesWork, task: str, stack: ExitStack, report: Report) -> None:
+        self._work = work
+        self._task = task
+        self._stack = stack
+        self._report = report
+        self._routes: dict[str, _Route] = {}
+        self._dead: DataFileWriter | None = None
+        self._dead_schema: pa.Schema | None = None
+
+    def take(self, records: Records) -> None:
+        route = self._route(records.topic)
+        made = route.decoder.decode(records)
+        report = self._report
+        report.records += len(records)
+        report.bytes += sum(len(value) for value in records.values if value)
+        for name, kind in made.unknown.items():
+            report.unknown.setdefault(route.table, {}).setdefault(name, str(kind))
+        if report.unknown:
+            return  # nothing of this attempt stays; the rest is only looked through
+        if made.rejects:
+            self._bury(records, made, route.table)
+        if made.rows.num_rows:
+            route.writer.write(route.with_facts(made, records))
+
+    def close(self) -> None:
+        for route in self._routes.values():
+            self._report.files.setdefault(route.table, []).extend(route.writer.close())
+        if self._dead is not None:
+            self._report.files[None] = self._dead.close()
+
+    def _route(self, topic: str) -> _Route:
+        if topic not in self._routes:
+            given = self._work.routes[topic]
+            writer = self._stack.enter_context(DataFileWriter(given.loose, self._task))
+            self._routes[topic] = _Route(given, writer)
+        return self._routes[topic]
+
+    def _bury(self, records: Records, made: Decoded, table: str) -> None:
+        report = self._report
+        report.rejects += len(made.rejects)
+        report.reason = report.reason or made.rejects[0].reason
+        if self._work.dead is None:
+            return  # the driver refuses the batch for them
+        if self._dead is None:
+            self._dead = self._stack.enter_context(DataFileWriter(self._work.dead, self._task))
+            self._dead_schema = arrow_schema_of(self._work.dead)
+        origin = self._work.origin
+        rows = letters(records, made.rejects, origin, table=table, schema=self._dead_schema)
+        self._dead.write(rows)
+
+
+class _Route:
+    """One topic's decoder and writer."""
+
+    def __init__(self, given: Route, writer: DataFileWriter) -> None:
+        import pyarrow as pa
+
+        self.table = given.table
+        self.writer = writer
+        self._facts = given.facts
+        whole = arrow_schema_of(given.loose)
+        read = pa.schema([item for item in whole if item.name not in given.facts])
+        self.decoder = given.format.decoder(read)
+
+    def with_facts(self, made: Decoded, records: Records) -> pa.Table:
+        rows = made.rows
+        for name, column in zip(
+            self._facts, facts.columns(self._facts, records, made.places), strict=True
+        ):
+            rows = rows.append_column(name, column)
+        return rows
+
+
+def _records(work: FilesWork, pieces: Sequence[Piece]) -> Iterator[Records]:
+    read_all = read(work.bootstrap, work.options, list(pieces), uncommitted=work.uncommitted)
+    for piece, messages in read_all:
+        yield Records(topic=piece.topic, partition=piece.partition, messages=messages)
