@@ -32,12 +32,15 @@ class Decoded:
 
     ``places`` has the place in the chunk of each row. ``unknown`` are fields that records hold and
     the table does not, by their dotted name, with the Arrow type that their values suggest.
+    ``wider`` are columns whose type is too narrow for some values, with a type that is not; those
+    records are rejects until the column is widened.
     """
 
     rows: pa.Table
     places: tuple[int, ...] | range
     rejects: tuple[Reject, ...] = ()
     unknown: dict[str, pa.DataType] = field(default_factory=dict)
+    wider: dict[str, pa.DataType] = field(default_factory=dict)
 
 
 class Unreadable(Exception):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Times = Literal["text", "seconds", "millis", "micros"]
 _PER_SECOND = {"seconds": "s", "millis": "ms", "micros": "us"}
+DECIMAL_PRECISION_MAX = 38
+FLOAT_MAX = 3.4028234663852886e38
 _ROW = re.compile(r" in row \d+")
 
 
@@ -36,6 +38,7 @@ class JsonDecoder:
         self._schema = schema
         self._wire = _wire_schema(schema, times)
         self._times = times
+        self._strict = strict
         self._options = pj.ParseOptions(
             explicit_schema=self._wire,
             unexpected_field_behavior="error" if strict else "infer",
@@ -63,6 +66,7 @@ class JsonDecoder:
             else:
                 rejects.append(Reject(place=place, reason=_what_it_is(value, trimmed)))
         tables, bad = isolate(documents, self._parse)
+        wider = self._wider([documents[item.place] for item in bad]) if bad else {}
         rejects += [Reject(place=at[item.place], reason=_plain(item.reason)) for item in bad]
         unknown, self._unknown = self._unknown, {}
         good: list[pa.Table] = []
@@ -81,7 +85,22 @@ class JsonDecoder:
             places=range(len(values)) if len(places) == len(values) else tuple(places),
             rejects=tuple(sorted(rejects, key=lambda item: item.place)),
             unknown=unknown,
+            wider=wider,
         )
+
+    def _wider(self, documents: Sequence[bytes]) -> dict[str, pa.DataType]:
+        """Return the columns that must be widened for records which fit otherwise."""
+        if self._strict:
+            return {}
+        wide = widest(self._schema)
+        if wide.equals(self._schema):
+            return {}
+        made = JsonDecoder(wide, times=self._times).decode(documents)
+        return {
+            item.name: kind
+            for item in self._schema
+            if (kind := _needed(item.type, made.rows[item.name])) is not None
+        }
 
     def _parse(self, documents: Sequence[bytes]) -> pa.Table:
         import pyarrow as pa
@@ -123,6 +142,45 @@ def why_not(schema: pa.Schema) -> str | None:
         if pa.types.is_fixed_size_binary(kind) or pa.types.is_time(kind):
             return f"column {name} is of type {kind}"
     return None
+
+
+def widest(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with every top-level column as wide as Iceberg lets it become."""
+    import pyarrow as pa
+
+    made = schema
+    for place, item in enumerate(schema):
+        kind = item.type
+        if pa.types.is_int32(kind):
+            kind = pa.int64()
+        elif pa.types.is_float32(kind):
+            kind = pa.float64()
+        elif pa.types.is_decimal(kind):
+            kind = pa.decimal128(DECIMAL_PRECISION_MAX, kind.scale)
+        made = made.set(place, item.with_type(kind))
+    return made
+
+
+def _needed(kind: pa.DataType, values: pa.ChunkedArray) -> pa.DataType | None:
+    """Return the wider type that a column needs for values that were read in the widest."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if values.type == kind or not len(values):
+        return None
+    if pa.types.is_float32(kind):
+        beyond = pc.any(pc.greater(pc.abs(values), FLOAT_MAX)).as_py()
+        return values.type if beyond else None
+    try:
+        values.cast(kind)
+    except pa.ArrowInvalid:
+        pass
+    else:
+        return None
+    if not pa.types.is_decimal(kind):
+        return values.type
+    digits = max(len(value.as_tuple().digits) for value in values.to_pylist() if value is not None)
+    return pa.decimal128(18 if digits <= 18 else DECIMAL_PRECISION_MAX, kind.scale)
 
 
 def _wire_schema(schema: pa.Schema, times: Times) -> pa.Schema:

@@ -36,9 +36,11 @@ def decode(*values: bytes | None, **how: Any) -> Any:
 NUMBERS = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False, width=32)
 ANYTHING = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
     max_leaves=4,
-)  # fmt: skip
+)
 FITTING = st.fixed_dictionaries(
     {"id": st.integers(-(2**63), 2**63 - 1)},
     optional={
@@ -156,6 +158,29 @@ def test_fields_that_the_table_lacks_are_reported_with_a_type_or_refused() -> No
     refused = decode(*values, b'{"id":3}', strict=True)
     assert refused.rows["id"].to_pylist() == [3]
     assert ["unexpected" in item.reason.lower() for item in refused.rejects] == [True, True]
+
+
+def test_a_column_that_is_too_narrow_is_reported_with_the_type_that_it_needs() -> None:
+    schema = pa.schema(
+        [("n", pa.int32()), ("f", pa.float32()), ("d", pa.decimal128(6, 2)), ("s", pa.string())]
+    )
+
+    def told(*records: dict[str, Any], strict: bool = False) -> tuple[list[int], dict[str, str]]:
+        values = [json.dumps(record).encode() for record in records]
+        made = JsonDecoder(schema, strict=strict).decode(values)
+        return [item.place for item in made.rejects], {k: str(v) for k, v in made.wider.items()}
+
+    assert told({"n": 2**31 - 1, "d": "1234.56", "f": 3e38}) == ([], {})
+    assert told({"n": 1}, {"n": 2**31}, {"n": -5}) == ([1], {"n": "int64"})
+    assert told({"d": "12345.67"}) == ([0], {"d": "decimal128(18, 2)"})
+    assert told({"d": "1" * 30}) == ([0], {"d": "decimal128(38, 2)"})
+    assert told({"n": 2**40, "d": 99999.25}) == ([0], {"n": "int64", "d": "decimal128(18, 2)"})
+    # What no widening lets in stays a reject, and asks for nothing.
+    assert told({"n": 1.5}, {"n": "7"}, {"d": "0.001"}, {"s": 5}) == ([0, 1, 2, 3], {})
+    assert told({"n": 2**31}, strict=True) == ([0], {})
+    wide = pa.schema([("n", pa.int64()), ("d", pa.decimal128(18, 2))])
+    made = JsonDecoder(wide).decode([b'{"n":2147483648,"d":"12345.67"}'])
+    assert not made.rejects
 
 
 def test_what_cannot_be_decoded_is_told_before() -> None:
