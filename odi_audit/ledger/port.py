@@ -148,6 +148,10 @@ class Ledger(Protocol):
         """
         ...
 
+    def job_sources(self, job: JobName) -> list[str]:
+        """Return the sources under which a job has positions, on any table."""
+        ...
+
     def undone(self, batch: BatchId, table: TableUuid) -> Entry | None:
         """Return the ROLLBACK or UNDO entry that took a landed batch out of a table again."""
         ...

@@ -306,6 +306,24 @@ def job_positions(
     return {part: last[part] for part in sorted(last)}
 
 
+def job_sources(session: Session, job: JobName) -> list[str]:
+    """Return the sources under which a job has positions."""
+    found: set[str] = set()
+    for table in _tables(session, job):
+        last = ""
+        while True:
+            row = session.rows(
+                "SELECT min(source) FROM positions"
+                " WHERE job = ? AND table_uuid = ? AND source > ?",
+                (job, table, last),
+            )[0][0]
+            if row is None:
+                break
+            last = cast("str", row)
+            found.add(last)
+    return sorted(found)
+
+
 def _tables(session: Session, job: JobName) -> list[TableUuid]:
     """List the tables that a job has landed on by skipping from one to the next in the index."""
     rows = session.rows(

@@ -231,6 +231,10 @@ class SqlLedger:
         """Return where a job's last whole batches left each partition, over all its tables."""
         return reading.job_positions(self.database, job, source, partitions)
 
+    def job_sources(self, job: JobName) -> list[str]:
+        """Return the sources under which a job has positions."""
+        return reading.job_sources(self.database, job)
+
     def undone(self, batch: BatchId, table: TableUuid) -> Entry | None:
         """Return the entry that took a landed batch out of a table again."""
         return reading.undone(self.database, batch, table)

@@ -27,7 +27,7 @@ from odi_audit.errors import (
     OdiError,
     UsageError,
 )
-from odi_audit.ids import BatchId, batch_run_id
+from odi_audit.ids import BatchId, JobName, batch_run_id
 from odi_audit.ledger import EntryFilter, SqlLedger, merkle, schema
 from odi_audit.model.entries import Draft, Kind
 from odi_audit.model.tables import TableRef
@@ -314,6 +314,8 @@ class LedgerContract:
         assert found["orders-0"].batch == batch(1)
         assert list(ledger.job_positions(JOB, "kafka://c1", ["orders-1", "no"])) == ["orders-1"]
         assert ledger.job_positions(JOB, "kafka://c2") == {}
+        assert ledger.job_sources(JOB) == ledger.job_sources(OTHER_JOB) == ["kafka://c1"]
+        assert ledger.job_sources(JobName("no/body")) == []
 
     @pytest.mark.parametrize("end", [Kind.ABANDONED, Kind.LANDED])
     def test_a_batch_that_has_not_landed_on_every_table_does_not_move_its_job(
