@@ -6,11 +6,12 @@ JVM. Must never commit: the files are handed to the committer, which adds them i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from jobs.sources.kafka_read import Piece
-from jobs.tasks.files import FilesWork, NewFields, Report, carry_out, report_of
+from jobs.tasks.files import FilesWork, NewFields, Report, carry_out, remove
+from odi_audit.errors import OdiError
 from odi_audit.model.offsets import Offsets
 
 if TYPE_CHECKING:
@@ -60,12 +61,26 @@ def cut(pieces: Iterable[Piece], tasks: int) -> list[list[Piece]]:
 
 
 def write_files(spark: SparkSession, work: FilesWork, groups: Sequence[Sequence[Piece]]) -> Report:
-    """Run the tasks and return what they did, together; nothing refers to their files yet."""
+    """Run the tasks and return what they did, together; nothing refers to their files yet.
+
+    Where a task fails, or finds fields that its table lacks, no file is left.
+
+    Raises:
+        SourceUnavailable, SourceChanged, SourceDenied: as the first task that failed says.
+    """
     if not groups:
         return Report()
     numbered = [(number, list(group)) for number, group in enumerate(groups)]
     tasks = spark.sparkContext.parallelize(numbered, len(numbered))
-    return together(report_of(text) for text in tasks.map(_task(work)).collect())
+    answers = tasks.map(_task(work)).collect()
+    whole = together(answer for answer in answers if isinstance(answer, Report))
+    failed = next((answer for answer in answers if isinstance(answer, OdiError)), None)
+    if failed is not None or whole.unknown or whole.wider:
+        remove(work, whole)
+        whole.files.clear()
+    if failed is not None:
+        raise failed
+    return whole
 
 
 def together(reports: Iterable[Report]) -> Report:
@@ -76,6 +91,8 @@ def together(reports: Iterable[Report]) -> Report:
             whole.files.setdefault(table, []).extend(files)
         for table, fields in report.unknown.items():
             whole.unknown.setdefault(table, {}).update(fields)
+        for table, fields in report.wider.items():
+            whole.wider.setdefault(table, {}).update(fields)
         whole.records += report.records
         whole.bytes += report.bytes
         whole.rejects += report.rejects
@@ -83,16 +100,19 @@ def together(reports: Iterable[Report]) -> Report:
     return whole
 
 
-def _task(work: FilesWork):  # type: ignore[no-untyped-def]
-    def run(numbered: tuple[int, list[Piece]]) -> str:
+def _task(work: FilesWork) -> Callable[[tuple[int, list[Piece]]], Report | OdiError]:
+    def run(numbered: tuple[int, list[Piece]]) -> Report | OdiError:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         attempt = 0 if context is None else context.taskAttemptId()
         number, pieces = numbered
         try:
-            return carry_out(work, f"{number:05}-{attempt}", pieces).to_text()
+            return carry_out(work, f"{number:05}-{attempt}", pieces)
         except NewFields as found:
-            return found.report.to_text()
+            return found.report
+        except OdiError as error:
+            # An answer, not a failure: Spark would try the task again, and wrap what it says.
+            return error
 
     return run

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 from lineage import columns, facts, quality, runs
 from lineage.context import Context
 from lineage.facets import PRODUCER, BatchOperation, OdiBatchRunFacet
+from lineage.naming import DatasetName
 from lineage.outputs import head_of, table_input
 from lineage.sources import input_dataset, offsets_facet, sources_of
 from lineage.tables import view
@@ -121,6 +122,8 @@ class Attempt:
             tags["replay"] = str(about.facts["generation"])
         if entry.recovered:
             tags["recovered"] = "true"
+        if "stream" in about.facts:
+            tags["stream"] = "true"
         if tags:
             made["tags"] = runs.tags_facet(tags)
         return made
@@ -129,13 +132,21 @@ class Attempt:
         """Return what the attempt reads: its source, what its columns rest on, its own table."""
         about = self.intent or entry
         offsets = facts.offsets(about)
+        planned = [
+            [] if held is None else columns.inputs(held, context, entry.index)
+            for held in (columns.column_lineage(item, about, context) for item in self.described)
+        ]
+        read = {
+            DatasetName(namespace=dataset.namespace, name=dataset.name)
+            for datasets in planned
+            for dataset in datasets
+        }
         found: dict[tuple[str, str], InputDataset] = {}
-        for source in [] if offsets is None else sources_of(offsets):
+        for source in [] if offsets is None else sources_of(offsets, read):
             dataset = input_dataset(source, read=entry.kind is not Kind.INTENT)
             found[dataset.namespace, dataset.name] = dataset
-        for described in self.described:
-            held = columns.column_lineage(described, about, context)
-            for dataset in [] if held is None else columns.inputs(held, context, entry.index):
+        for described, datasets in zip(self.described, planned, strict=True):
+            for dataset in datasets:
                 key = (dataset.namespace, dataset.name)
                 if key in found:
                     # The part that was read is the source's; the schema is the plan's.

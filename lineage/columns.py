@@ -6,7 +6,7 @@ edge: a column whose origin is not known is tagged as unknown and has none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ from lineage.facets import INTEGRATION, PRODUCER
 from lineage.naming import DatasetName, accepted
 from lineage.sources import Source, input_dataset
 from lineage.tables import table_facets, view
-from odi_audit.canonical import JsonObject
+from odi_audit.canonical import Json, JsonObject
 from odi_audit.ids import TableUuid
 from odi_audit.model.entries import Entry
 from odi_audit.model.tables import TableRef
@@ -57,6 +57,7 @@ def column_lineage(operation: JsonObject, intent: Entry, context: Context) -> Co
     if not fact and at is not None and at < intent.index:
         # The same plan as before: kept once, in the entry that had it first.
         fact = _held(context.entry(at), operation)
+        fact = _with_snapshots(fact, facts.items(operation, "column_lineage_read"))
     if not fact:
         return None
     names = tuple(
@@ -103,7 +104,7 @@ def inputs(lineage: ColumnLineage, context: Context, until: int) -> list[InputDa
             for pair in facts.items(item, "fields")
             if isinstance(pair, list | tuple) and len(pair) == 2
         ]
-        if fields:
+        if fields and "schema" not in dataset.facets:
             dataset.facets["schema"] = SchemaDatasetFacet(fields=fields, producer=PRODUCER)
         made.append(dataset)
     return made
@@ -124,6 +125,16 @@ def _held(entry: Entry | None, operation: JsonObject) -> JsonObject:
         if item.get("table_uuid") == operation.get("table_uuid"):
             return facts.obj(item, "column_lineage")
     return facts.NOTHING
+
+
+def _with_snapshots(fact: JsonObject, snapshots: Sequence[Json]) -> JsonObject:
+    """Return a fact that was kept earlier with the snapshots that this batch read."""
+    inputs: list[Json] = []
+    for place, item in enumerate(facts.objects(fact, "inputs")):
+        bare = {key: value for key, value in item.items() if key != "snapshot"}
+        snapshot = snapshots[place] if place < len(snapshots) else None
+        inputs.append(bare if snapshot is None else {**bare, "snapshot": snapshot})
+    return {**fact, "inputs": inputs} if inputs else fact
 
 
 def _edges(lineage: ColumnLineage, items: Iterable[JsonObject]) -> list[InputField]:

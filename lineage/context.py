@@ -68,7 +68,7 @@ class LedgerContext:
             self._attempts[entry.index] = [entry]
             while len(self._attempts) > ATTEMPTS_KEPT_MAX:
                 self._attempts.popitem(last=False)
-        elif entry.intent in self._attempts:
+        elif entry.intent is not None and entry.intent in self._attempts:
             self._attempts[entry.intent].append(entry)
 
     def entry(self, index: int) -> Entry | None:

@@ -109,7 +109,6 @@ def _batch_event(entry: Entry, attempt: Attempt, state: RunState, context: Conte
         job=runs.job_of(
             named,
             what=operations[0].operation if len(operations) == 1 else "batch",
-            streaming="stream" in about.facts,
             code=facts.text(about.facts, "code"),
             sql=runs.statement(single),
             description=attempt.description,

@@ -1,154 +1,37 @@
-"""OpenLineage names of datasets: the (namespace, name) pair by which graphs join.
+"""OpenLineage names of datasets, as lineage uses them.
 
-Owns the one way in which a table, a topic or a file is named. The names follow OpenLineage's
-naming rules and were made to equal those of openlineage-spark, which names a table by its location
-and not by its catalog: with other names the graph would split in two. Must never reach anything:
-every function is pure, and none looks whether the dataset is there.
+Owns nothing: the functions are in ``odi_audit.model.naming``, because the committer names what a
+plan reads before lineage ever sees it, and both must say the same.
 """
 
 from __future__ import annotations
 
-import posixpath
-import re
-from dataclasses import dataclass
+from odi_audit.model.naming import (
+    LOCAL,
+    NAMESPACE_LENGTH_MAX,
+    UNPLACED,
+    DatasetName,
+    accepted,
+    of_database,
+    of_file,
+    of_location,
+    of_paths,
+    of_source,
+    of_topic,
+    trimmed,
+)
 
-from odi_audit.errors import UsageError
-
-LOCAL = "file"
-_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)$", re.DOTALL)
-_SERVER = re.compile(r"^(?:\w+://)?(\[[^\]]+\]|[^:/\[\]]+):(\d+)$")
-_OBJECT_STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs"}
-"""Schemes whose names are keys without a leading slash; S3's several schemes mean one store."""
-_DATABASES = {"postgres": "postgres", "postgresql": "postgres", "mysql": "mysql"}
-_PORTS = {"postgres": 5432, "mysql": 3306}
-_PORT = re.compile(r":\d+$")
-UNPLACED = "odi"
-"""The namespace of what has a name but no place: sources that only their job knows."""
-NAMESPACE_LENGTH_MAX = 1024
-_REFUSED = re.compile(r"[^A-Za-z0-9:;=/_.@+-]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class DatasetName:
-    """What OpenLineage calls a dataset."""
-
-    namespace: str
-    name: str
-
-
-def of_location(location: str) -> DatasetName:
-    """Name a table, or any folder or file, by where it lies.
-
-    ``/lake/sales/orders`` and ``file:///lake/sales/orders`` are (``file``, ``/lake/sales/orders``);
-    ``s3a://bucket/sales/orders`` is (``s3://bucket``, ``sales/orders``); any other scheme keeps its
-    authority in the namespace and its path as the name. As in Hadoop, a location is not
-    percent-decoded.
-
-    Raises:
-        UsageError: the location is empty, relative, or names no bucket.
-    """
-    match = _SCHEME.match(location)
-    scheme, authority, path = (
-        (match[1].lower(), match[2] or "", match[3]) if match else (LOCAL, "", location)
-    )
-    if scheme in _OBJECT_STORES:
-        if not authority:
-            raise UsageError(f"location {location!r} names no bucket")
-        return DatasetName(
-            namespace=f"{_OBJECT_STORES[scheme]}://{authority}", name=path.strip("/") or "/"
-        )
-    if not path.startswith("/"):
-        raise UsageError(
-            f"location {location!r} is not absolute", hint="name it from the root, like /lake/sales"
-        )
-    namespace = LOCAL if scheme == LOCAL else f"{scheme}://{authority}"
-    return DatasetName(namespace=namespace, name="/" + path.strip("/"))
-
-
-def of_file(path: str) -> DatasetName:
-    """Name a local file by its absolute path, as the ledger's file offsets have it.
-
-    Raises:
-        UsageError: the path is relative.
-    """
-    if not posixpath.isabs(path):
-        raise UsageError(f"file {path!r} has no absolute path, so its name would not be one")
-    return DatasetName(namespace=LOCAL, name=path)
-
-
-def of_topic(bootstrap: str, topic: str) -> DatasetName:
-    """Name a Kafka topic by the first of its bootstrap servers.
-
-    Two lists that begin with different servers of one cluster give different names: that is the
-    rule of the naming scheme, so jobs on one cluster should write the list alike.
-
-    Raises:
-        UsageError: the first server is not ``host:port``, or the topic has no name.
-    """
-    first = bootstrap.split(",", maxsplit=1)[0].strip()
-    match = _SERVER.match(first)
-    if match is None:
-        raise UsageError(f"bootstrap server {first!r} is not of the form host:port")
-    if not topic:
-        raise UsageError("a topic needs a name")
-    return DatasetName(namespace=f"kafka://{match[1]}:{match[2]}", name=topic)
-
-
-def of_database(url: str, table: str | None = None) -> DatasetName:
-    """Name a database by its URL, JDBC or not, and a table in it where one is given.
-
-    ``jdbc:postgresql://h/shop`` with ``public.orders`` is (``postgres://h:5432``,
-    ``shop.public.orders``). A login and the parameters of the URL are never part of a name.
-
-    Raises:
-        UsageError: the URL names no host.
-    """
-    match = _SCHEME.match(url.removeprefix("jdbc:"))
-    if match is None or not match[2]:
-        raise UsageError(f"database URL {_without_login(url)!r} names no host")
-    scheme = _DATABASES.get(match[1].lower(), match[1].lower())
-    host = match[2].rpartition("@")[2]
-    port = _PORTS.get(scheme)
-    if port is not None and _PORT.search(host) is None:
-        host = f"{host}:{port}"
-    path = re.split(r"[?#;]", match[3], maxsplit=1)[0].strip("/")
-    return DatasetName(
-        namespace=f"{scheme}://{host}", name=".".join(part for part in (path, table) if part)
-    )
-
-
-def of_source(text: str) -> DatasetName | None:
-    """Name what a batch's offsets call their source; None where that names no dataset.
-
-    A location, a database's URL and ``kafka://host:port/topic`` are named as everywhere. A bare
-    word that only its job understands is kept under the namespace ``odi``, so that the graph has
-    a node for it which nothing else can be taken for.
-    """
-    match = _SCHEME.match(text)
-    try:
-        if match is None:
-            named = (
-                of_location(text)
-                if text.startswith("/")
-                else DatasetName(namespace=UNPLACED, name=text)
-            )
-        elif match[1].lower() in _DATABASES or text.startswith("jdbc:"):
-            named = of_database(text)
-        elif match[2] is None and match[1].lower() != LOCAL:
-            named = DatasetName(namespace=UNPLACED, name=text)
-        elif match[1].lower() == "kafka":
-            named = DatasetName(namespace=f"kafka://{match[2]}", name=match[3].strip("/"))
-        else:
-            named = of_location(_without_login(text))
-    except UsageError:
-        named = DatasetName(namespace=UNPLACED, name=_without_login(text))
-    return named if named.name else None
-
-
-def accepted(namespace: str) -> str:
-    """Return a namespace with what Marquez refuses in one (400) replaced by an underscore."""
-    return _REFUSED.sub("_", namespace)[:NAMESPACE_LENGTH_MAX] or "_"
-
-
-def _without_login(url: str) -> str:
-    return re.sub(r"(?<=://)[^/@\s]*@", "", url)
+__all__ = [
+    "LOCAL",
+    "NAMESPACE_LENGTH_MAX",
+    "UNPLACED",
+    "DatasetName",
+    "accepted",
+    "of_database",
+    "of_file",
+    "of_location",
+    "of_paths",
+    "of_source",
+    "of_topic",
+    "trimmed",
+]

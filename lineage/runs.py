@@ -178,15 +178,18 @@ def job_of(
     ref: JobRef,
     *,
     what: str,
-    streaming: bool = False,
     code: str | None = None,
     sql: str | None = None,
     description: str | None = None,
 ) -> Job:
-    """Return a job with the facets that are known of it."""
+    """Return a job with the facets that are known of it.
+
+    A micro-batch of a stream is a batch, with an end of its own. Said to be streaming, Marquez
+    would drop the job's outputs at each start, and not take them up again at the end.
+    """
     made: dict[str, JobFacet] = {
         "jobType": JobTypeJobFacet(
-            processingType="STREAMING" if streaming else "BATCH",
+            processingType="BATCH",
             integration=INTEGRATION,
             jobType=what.upper(),
             producer=PRODUCER,

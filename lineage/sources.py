@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from openlineage.client.generated.base import DatasetFacet, InputDataset, InputDatasetFacet
@@ -33,7 +33,16 @@ from lineage.facets import (
     data_source,
     dataset_type,
 )
-from lineage.naming import LOCAL, UNPLACED, DatasetName, accepted, of_location, of_source, of_topic
+from lineage.naming import (
+    LOCAL,
+    UNPLACED,
+    DatasetName,
+    accepted,
+    of_location,
+    of_source,
+    of_topic,
+    trimmed,
+)
 from odi_audit.errors import UsageError
 from odi_audit.model.offsets import OffsetKind, Offsets, Place, Range
 
@@ -57,8 +66,11 @@ class Source:
     files: int | None = None
 
 
-def sources_of(offsets: Offsets) -> list[Source]:
+def sources_of(offsets: Offsets, read: Collection[DatasetName] = ()) -> list[Source]:
     """Return the inputs that offsets name, sorted, at most :data:`INPUTS_MAX`.
+
+    ``read`` is what the plan read, where that is known: files of the offsets that are one of these,
+    or lie in one, go by its name, so that one source is one input.
 
     Work that is named by the caller's own key has no source that anybody could name; what a table
     does on itself has the table, which the caller of this function knows better.
@@ -67,7 +79,7 @@ def sources_of(offsets: Offsets) -> list[Source]:
         case OffsetKind.KAFKA:
             found = _topics(offsets)
         case OffsetKind.FILES:
-            found = _folders(offsets)
+            found = _folders(offsets, read)
         case OffsetKind.STREAM:
             found = _streams(offsets)
         case OffsetKind.ONCE | OffsetKind.TABLE:
@@ -127,7 +139,7 @@ def _topics(offsets: Offsets) -> list[Source]:
     for name, part in offsets.ranges.items():
         topic, _, partition = name.rpartition("-")
         by_topic.setdefault(topic, {})[partition] = part
-    servers = offsets.source.removeprefix("kafka://")
+    servers = offsets.servers or offsets.source.removeprefix("kafka://")
     return [
         Source(
             name=_topic(servers, topic),
@@ -148,13 +160,14 @@ def _topic(servers: str, topic: str) -> DatasetName:
         return DatasetName(namespace=f"kafka://{servers}", name=topic)
 
 
-def _folders(offsets: Offsets) -> list[Source]:
-    # openlineage-spark names the folder, whichever files of it were read.
+def _folders(offsets: Offsets, read: Collection[DatasetName]) -> list[Source]:
+    # openlineage-spark names the folder, unless a single file was asked for.
     by_folder: dict[DatasetName, list[str]] = {}
     for path in offsets.ranges:
-        named = _location(posixpath.dirname(path))
+        named = _location(path)
         if named is not None:
-            by_folder.setdefault(named, []).append(path)
+            holder = _holder(named, read) or trimmed(_folder(named))
+            by_folder.setdefault(holder, []).append(path)
     return [
         Source(
             name=name,
@@ -166,6 +179,20 @@ def _folders(offsets: Offsets) -> list[Source]:
         )
         for name, paths in by_folder.items()
     ]
+
+
+def _holder(file: DatasetName, read: Collection[DatasetName]) -> DatasetName | None:
+    holding = [
+        name
+        for name in read
+        if name.namespace == file.namespace
+        and (file.name == name.name or file.name.startswith(name.name.rstrip("/") + "/"))
+    ]
+    return max(holding, key=lambda name: len(name.name), default=None)
+
+
+def _folder(file: DatasetName) -> DatasetName:
+    return DatasetName(namespace=file.namespace, name=posixpath.dirname(file.name) or "/")
 
 
 def _size(ends: Sequence[Place]) -> int | None:

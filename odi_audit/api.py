@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odi_audit import version
+from odi_audit import companion, version
 from odi_audit.committer.operations import NO_CONTRACT
 from odi_audit.committer.parts import Parts, nowhere
 from odi_audit.committer.run import Run
@@ -87,9 +87,16 @@ def sink(
     )
 
 
-def session(lake: Path | str | Workspace | None = None) -> SparkSession:
-    """Return a Spark session on the lake."""
-    return find(lake).spark()
+def session(lake: Path | str | Workspace | None = None, *, listener: bool = False) -> SparkSession:
+    """Return a Spark session on the lake.
+
+    With ``listener`` openlineage-spark is loaded beside us: its runs become children of ours, and
+    the relay sends them (docs/guide/listener.md).
+
+    Raises:
+        SparkError: a session is active already, and has no listener: stop it first.
+    """
+    return find(lake).spark(listener=listener)
 
 
 def find(lake: Path | str | Workspace | None) -> Workspace:
@@ -118,4 +125,5 @@ def parts_of(
         principal=principal or settings.run.principal or getpass.getuser(),
         code=code or settings.run.code_version or f"odi-audit {version()}",
         reach=reach,
+        beside=companion.of(settings),
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Protocol
 
-
 TEXT_LENGTH = 27
 
 

@@ -290,7 +290,7 @@ class ChangeReading(Reading):
         """Return the changes as a DataFrame; they pass through this process."""
         from odi_audit.spark.changes import frame
 
-        return frame(self._access.spark(), self.schema, iter(self))
+        return frame(self._access.spark(), self.schema, iter(self), self._state, self.end)
 
     def skip(self) -> int | None:
         """Move the position to the end of what is pending, read or not; it is recorded as that."""

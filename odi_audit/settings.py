@@ -1,19 +1,19 @@
-"""Settings: every value that can be chosen, its default, its limits, and where it came from.
+"""Settings: every value that can be chosen, and where it came from.
 
-Owns the models and the loading of their layers: defaults < ``odi.toml`` < ``ODI_*`` < flags.
-Must never open a catalog or a ledger, and must never show a secret: those are ``SecretStr``.
+Owns the loading of their layers: defaults < ``odi.toml`` < ``ODI_*`` < flags; the models are in
+``settings_models``. Must never open a catalog or a ledger, and must never show a secret: those are
+``SecretStr``.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TypeVar, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, SecretStr, ValidationError
 
 from odi_audit import redact
 from odi_audit.errors import ConfigError, LakeNotFound
@@ -26,100 +26,39 @@ from odi_audit.settings_layers import (
     nest,
     stack,
 )
+from odi_audit.settings_models import (
+    CatalogSettings,
+    DestinationSettings,
+    LakeSettings,
+    LedgerSettings,
+    LimitSettings,
+    LineageSettings,
+    LogSettings,
+    RunSettings,
+    Settings,
+    SparkSettings,
+)
+from odi_audit.settings_openlineage import openlineage_layer
 from odi_audit.urls import split_login, with_login
+
+__all__ = [
+    "CATALOG_BUSY_TIMEOUT_MS", "FILE_NAME", "SQLITE", "CatalogSettings", "DestinationSettings",
+    "LakeSettings", "LedgerSettings", "LimitSettings", "LineageSettings", "Loaded", "LogSettings",
+    "RunSettings", "Settings", "SparkSettings", "catalog_file", "catalog_pyiceberg_properties",
+    "catalog_spark_conf", "jar_sets", "known_keys", "ledger_url", "load", "shown",
+]  # fmt: skip
 
 FILE_NAME = "odi.toml"
 SQLITE = "sqlite:///"
 CATALOG_BUSY_TIMEOUT_MS = 30_000
 """How long Spark waits for another process's write to the SQLite catalog, which takes moments."""
+_NO_DESTINATION = frozenset(
+    f"lineage.{name}" for name in ("relay", "exit_wait_s", "settle_s", "retry_s_max")
+)
+"""Keys of ``[lineage]`` that say how events are sent, not where to."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class LakeSettings(_Section):
-    """What the lake is called; ``root`` is the folder of ``odi.toml``, never a key in it."""
-
-    name: str = Field("lake", min_length=1, max_length=100)
-    root: Path = Path()
-
-
-class CatalogSettings(_Section):
-    """Which Iceberg catalog holds the tables."""
-
-    type: Literal["sqlite", "postgresql", "rest"] = "sqlite"
-    name: str = Field("lake", pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")
-    uri: str = "catalog.db"
-    warehouse: str | None = None
-    user: str | None = None
-    password: SecretStr | None = None
-    properties: dict[str, str] = Field(default_factory=dict)
-
-
-class LedgerSettings(_Section):
-    """Where the ledger is, and the name and key that its heads are signed with."""
-
-    url: str = "sqlite:///ledger.db"
-    password: SecretStr | None = None
-    origin: str = Field("odi-audit.local/lake", min_length=1, max_length=200)
-    key_path: Path = Path("keys/ledger.key")
-    key: SecretStr | None = None
-    busy_timeout_s: float = Field(30.0, gt=0, le=3600)
-
-    @field_validator("origin")
-    @classmethod
-    def _origin_is_a_key_name(cls, value: str) -> str:
-        # The signed-note format cuts lines at spaces and key names at plus signs.
-        if re.search(r"[\s+]", value):
-            raise ValueError("must hold no space and no plus sign")
-        return value
-
-
-class SparkSettings(_Section):
-    """How Spark is started; ``conf`` is added last and wins."""
-
-    master: str = Field("local[*]", min_length=1)
-    driver_memory: str = Field("2g", pattern=r"^[1-9][0-9]*[mgMG]$")
-    shuffle_partitions: int | None = Field(None, ge=1, le=100_000)
-    java_home: Path | None = None
-    jars_dir: Path | None = None
-    conf: dict[str, str] = Field(default_factory=dict)
-
-
-class LogSettings(_Section):
-    """How log lines look; ``auto`` is readable on a terminal and JSON elsewhere."""
-
-    format: Literal["auto", "json", "console"] = "auto"
-    level: Literal["debug", "info", "warning", "error"] = "info"
-
-
-class RunSettings(_Section):
-    """Who runs what: both go into every stamp."""
-
-    principal: str = Field("", max_length=200)
-    code_version: str = Field("", max_length=200)
-
-
-class LimitSettings(_Section):
-    """Limits of a commit; each has its reason beside it in the committer."""
-
-    stage_attempts_max: int = Field(5, ge=1, le=100)
-    refused_branch_days: int = Field(7, ge=0, le=365)
-    batch_tables_max: int = Field(64, ge=1, le=1000)
-    refusal_samples_max: int = Field(5, ge=0, le=100)
-
-
-class Settings(_Section):
-    """Everything that can be chosen. Paths are absolute once loaded."""
-
-    lake: LakeSettings = Field(default_factory=LakeSettings)
-    catalog: CatalogSettings = Field(default_factory=CatalogSettings)
-    ledger: LedgerSettings = Field(default_factory=LedgerSettings)
-    spark: SparkSettings = Field(default_factory=SparkSettings)
-    log: LogSettings = Field(default_factory=LogSettings)
-    run: RunSettings = Field(default_factory=RunSettings)
-    limits: LimitSettings = Field(default_factory=LimitSettings)
+_Lineage = TypeVar("_Lineage", LineageSettings, DestinationSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,14 +89,14 @@ def load(
     if not path.is_file():
         raise LakeNotFound(f"no {file_name} in {root}", hint=f"odi-audit init {root}")
     keys = known_keys()
-    given = stack(
-        [
-            _defaults(root),
-            file_layer(path, keys),
-            env_layer(env, keys),
-            flag_layer(overrides or {}, keys),
-        ]
+    chosen = stack(
+        [file_layer(path, keys), env_layer(env, keys), flag_layer(overrides or {}, keys)]
     )
+    layers = [_defaults(root), chosen]
+    if not any(key.startswith("lineage.") and key not in _NO_DESTINATION for key in chosen):
+        # Only where the lake says nothing about destinations: two configurations never mix.
+        layers.insert(1, openlineage_layer(env, root))
+    given = stack(layers)
     try:
         settings = Settings.model_validate(nest(given))
     except ValidationError as error:
@@ -177,7 +116,7 @@ def known_keys() -> Keys:
         assert isinstance(model, type)
         assert issubclass(model, BaseModel)
         for name, field in model.model_fields.items():
-            (maps if field.annotation == dict[str, str] else plain).add(f"{section}.{name}")
+            (maps if get_origin(field.annotation) is dict else plain).add(f"{section}.{name}")
     return Keys(plain=frozenset(plain - {"lake.root"}), maps=frozenset(maps))
 
 
@@ -187,12 +126,21 @@ def shown(settings: Settings) -> dict[str, object]:
     for key in sorted(known_keys().all):
         section, _, name = key.partition(".")
         value: object = getattr(getattr(settings, section), name)
-        if isinstance(value, SecretStr):
-            value = redact.MASK
-        elif isinstance(value, Path):
-            value = str(value)
-        values[key] = redact.redact(value)
+        values[key] = redact.redact(_plain(value))
     return values
+
+
+def _plain(value: object) -> object:
+    """Return a value as JSON holds it, secrets masked."""
+    if isinstance(value, SecretStr):
+        return redact.MASK
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, BaseModel):
+        return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return value
 
 
 def ledger_url(settings: Settings) -> str:
@@ -326,6 +274,7 @@ def _absolute(settings: Settings, root: Path) -> Settings:
     if url.startswith(SQLITE):
         url = SQLITE + _local(url.removeprefix(SQLITE), root)
     _check_scheme("ledger.url", url, "sqlite" if url.startswith(SQLITE) else "postgresql")
+    lineage = settings.lineage
     spark = settings.spark
     jars_dir = None if spark.jars_dir is None else root / spark.jars_dir.expanduser()
     return settings.model_copy(
@@ -335,7 +284,23 @@ def _absolute(settings: Settings, root: Path) -> Settings:
                 update={"url": url, "key_path": root / ledger.key_path.expanduser()}
             ),
             "spark": spark.model_copy(update={"jars_dir": jars_dir}),
+            "lineage": _placed(lineage, root).model_copy(
+                update={
+                    "destinations": {
+                        name: _placed(item, root) for name, item in lineage.destinations.items()
+                    }
+                }
+            ),
         }
+    )
+
+
+def _placed(section: _Lineage, root: Path) -> _Lineage:
+    """Return a destination with its files found from the lake's folder."""
+    names = ("file", "ca_file", "client_cert", "client_key")
+    held = {name: getattr(section, name) for name in names}
+    return section.model_copy(
+        update={name: root / path.expanduser() for name, path in held.items() if path is not None}
     )
 
 
@@ -375,9 +340,17 @@ def _reveal(secret: SecretStr | None) -> str | None:
 
 
 def _register_secrets(settings: Settings) -> None:
-    for secret in (settings.catalog.password, settings.ledger.password, settings.ledger.key):
+    lineage = settings.lineage
+    places = [lineage, *lineage.destinations.values()]
+    secrets = [settings.catalog.password, settings.ledger.password, settings.ledger.key]
+    secrets += [place.api_key for place in places] + list(lineage.api_keys.values())
+    for secret in secrets:
         if secret is not None:
             redact.register(secret.get_secret_value())
+    for place in places:
+        for key, value in (place.kafka | place.headers).items():
+            if redact.is_secret_key(key):
+                redact.register(value)
     for url in (settings.catalog.uri, settings.ledger.url):
         if not url.startswith((SQLITE, "/")) and (password := split_login(url).password):
             redact.register(password)

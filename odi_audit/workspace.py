@@ -199,16 +199,25 @@ class Workspace:
             self._catalog = open_catalog(self.settings)
         return self._catalog
 
-    def spark(self, app_name: str = "odi-audit") -> SparkSession:
+    def spark(self, app_name: str = "odi-audit", *, listener: bool = False) -> SparkSession:
         """Return a Spark session on this lake: the one given to :meth:`use_spark`, or its own.
+
+        With ``listener``, or where the setting ``spark.listener`` says so, it has openlineage-spark
+        beside us, whose events wait in the lake's spool folder for the relay.
 
         Raises:
             JavaMissing, JarError, SparkError: what Spark needs is not there.
+            StorageError: the spool folder cannot be written.
         """
+        listening = listener or self.settings.spark.listener
         if self._spark is None:
             from odi_audit.spark.session import session
 
-            return session(self.settings, app_name=app_name)
+            return session(self.settings, app_name=app_name, listening=listening)
+        if listener:
+            from odi_audit.spark.session import check_listens
+
+            check_listens(self._spark)
         return self._spark
 
     def use_spark(self, session: SparkSession) -> None:
@@ -222,11 +231,16 @@ class Workspace:
         check_fits(session, self.settings)
         self._spark = session
 
-    def spark_conf(self) -> dict[str, str]:
-        """Return the conf of such a session, for ``spark-submit``; secrets are in it."""
-        from odi_audit.spark.conf import spark_conf
+    def spark_conf(self, *, listener: bool = False) -> dict[str, str]:
+        """Return the conf of such a session, for ``spark-submit``; secrets are in it.
 
-        return spark_conf(self.settings)
+        With ``listener`` it names a spool file of its own: each process needs another.
+        """
+        from odi_audit.spark.conf import spark_conf
+        from odi_audit.spark.listener import new_file
+
+        listening = listener or self.settings.spark.listener
+        return spark_conf(self.settings, spool=new_file(self.settings) if listening else None)
 
     def close(self) -> None:
         """Close what was opened, Spark excepted: others may use its session."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobs.sources.kafka_admin import _told as told
+from jobs.sources.kafka_admin import told
 from odi_audit.errors import SourceChanged, SourceDenied, SourceUnavailable
 
 if TYPE_CHECKING:

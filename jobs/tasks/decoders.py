@@ -5,6 +5,7 @@ Owns the plain description of a decoder, which can be sent to a worker. Must nev
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -24,6 +25,14 @@ class Decoder(Protocol):
         ...
 
 
+class Format(Protocol):
+    """A plain description of a decoder."""
+
+    def decoder(self, schema: pa.Schema) -> Decoder:
+        """Return the decoder into the columns of a schema."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonFormat:
     """Values are JSON objects."""
@@ -40,12 +49,25 @@ class JsonFormat:
         return _OfValues(made.decode)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainFormat:
+    """Values are kept as they are, as bytes or as text."""
+
+    kind: Literal["raw", "text"]
+
+    def decoder(self, schema: pa.Schema) -> Decoder:
+        """Return the decoder into the one column of a schema."""
+        from jobs.formats import raw_rows
+
+        made = raw_rows.raw if self.kind == "raw" else raw_rows.text
+        return _OfValues(lambda values: made(values, schema))
+
+
 class _OfValues:
     """A decoder that looks at nothing but the values."""
 
-    def __init__(self, decode) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, decode: Callable[[Sequence[bytes | None]], Decoded]) -> None:
         self._decode = decode
 
     def decode(self, records: Records) -> Decoded:
-        made: Decoded = self._decode(records.values)
-        return made
+        return self._decode(records.values)

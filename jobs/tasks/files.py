@@ -6,18 +6,18 @@ file behind that it does not report: an error removes what it wrote.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from jobs.formats.types import spark_type
 from jobs.sources.kafka_read import Piece, read
 from jobs.tasks import facts
 from jobs.tasks.dead_letters import Origin, letters
-from jobs.tasks.decoders import JsonFormat
+from jobs.tasks.decoders import Format
 from jobs.tasks.records import Records
-from odi_audit.catalog.data_files import DataFileWriter, arrow_schema_of
+from odi_audit.catalog.data_files import DataFileWriter, arrow_schema_of, remove_files
 from odi_audit.model.loose import LooseFile, LooseTable
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Route:
 
     table: str
     loose: LooseTable
-    format: JsonFormat
+    format: Format
     facts: tuple[str, ...] = ()
 
 
@@ -50,44 +50,18 @@ class FilesWork:
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What a task did: files by table (None: dead letters), fields that a table lacks, counts."""
+    """What a task did: files by table (None: dead letters), counts, and how a table is too small.
+
+    ``unknown`` are fields that a table lacks, ``wider`` columns that are too narrow, by table.
+    """
 
     files: dict[str | None, list[LooseFile]] = field(default_factory=dict)
     unknown: dict[str, dict[str, str]] = field(default_factory=dict)
+    wider: dict[str, dict[str, str]] = field(default_factory=dict)
     records: int = 0
     bytes: int = 0
     rejects: int = 0
     reason: str | None = None
-
-    def to_text(self) -> str:
-        """Write it for the driver."""
-        body = {
-            "files": [
-                [table, [asdict(file) for file in files]] for table, files in self.files.items()
-            ],
-            "unknown": self.unknown,
-            "records": self.records,
-            "bytes": self.bytes,
-            "rejects": self.rejects,
-            "reason": self.reason,
-        }
-        return json.dumps(body)
-
-
-def report_of(text: str) -> Report:
-    """Read what a task wrote."""
-    body = json.loads(text)
-    return Report(
-        files={
-            table: [LooseFile(**{**file, "partition": tuple(file["partition"])}) for file in files]
-            for table, files in body["files"]
-        },
-        unknown=body["unknown"],
-        records=body["records"],
-        bytes=body["bytes"],
-        rejects=body["rejects"],
-        reason=body["reason"],
-    )
 
 
 def carry_out(work: FilesWork, task: str, pieces: Sequence[Piece]) -> Report:
@@ -101,7 +75,7 @@ def carry_out(work: FilesWork, task: str, pieces: Sequence[Piece]) -> Report:
         tables = _Tables(work, task, stack, report)
         for records in _records(work, pieces):
             tables.take(records)
-        if report.unknown:
+        if report.unknown or report.wider:
             # The block's error path removes what was written.
             raise NewFields(report)
         tables.close()
@@ -134,9 +108,10 @@ class _Tables:
         report = self._report
         report.records += len(records)
         report.bytes += sum(len(value) for value in records.values if value)
-        for name, kind in made.unknown.items():
-            report.unknown.setdefault(route.table, {}).setdefault(name, str(kind))
-        if report.unknown:
+        for found, kept in ((made.unknown, report.unknown), (made.wider, report.wider)):
+            for name, kind in found.items():
+                kept.setdefault(route.table, {})[name] = spark_type(kind)
+        if report.unknown or report.wider:
             return  # nothing of this attempt stays; the rest is only looked through
         if made.rejects:
             self._bury(records, made, route.table)
@@ -196,3 +171,15 @@ def _records(work: FilesWork, pieces: Sequence[Piece]) -> Iterator[Records]:
     read_all = read(work.bootstrap, work.options, list(pieces), uncommitted=work.uncommitted)
     for piece, messages in read_all:
         yield Records(topic=piece.topic, partition=piece.partition, messages=messages)
+
+
+def remove(work: FilesWork, report: Report) -> None:
+    """Remove files that a task has reported and that no batch will refer to."""
+    for table, files in report.files.items():
+        loose = work.dead if table is None else _loose_of(work, table)
+        if loose is not None:
+            remove_files(loose, [file.path for file in files])
+
+
+def _loose_of(work: FilesWork, table: str) -> LooseTable | None:
+    return next((item.loose for item in work.routes.values() if item.table == table), None)

@@ -7,7 +7,7 @@ of the table is a plain value. Must never touch a table's metadata: the committe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,18 @@ def why_not(table: LooseTable) -> str | None:
     return None
 
 
+def remove_files(table: LooseTable, paths: Iterable[str]) -> None:
+    """Remove files that nothing refers to, as far as that can be done: else they are orphans."""
+    from pyiceberg.io import load_file_io
+
+    io = load_file_io(dict(table.storage), table.folder)
+    for path in paths:
+        try:
+            io.delete(path)
+        except OSError:
+            continue
+
+
 class DataFileWriter:
     """Writes the rows of one task; use it as a context manager.
 
@@ -97,11 +109,7 @@ class DataFileWriter:
             held.abort()
         paths = [held.path for held in self._open.values()] + [item.path for item in self._done]
         self._open.clear()
-        for path in paths:
-            try:
-                self._io.delete(path)
-            except OSError:
-                continue  # an orphan at worst; the error of the block matters more
+        remove_files(self._table, paths)
 
     def write(self, rows: pa.Table) -> None:
         """Take in rows; their columns are the table's, by name.

@@ -56,7 +56,7 @@ def errors_page() -> str:
         f"| {kind.code} | `{kind.__name__}` | {int(kind.exit_status)} | {kind.retry.value} | "
         f"{' '.join((kind.__doc__ or '').split())} |"
         for kind in known
-        if kind.__module__ == errors.__name__
+        if kind.__module__.startswith(f"{errors.__name__}.")
     ]
     return "\n".join(
         [

@@ -18,10 +18,17 @@ def command(
     show_secrets: Annotated[
         bool, typer.Option("--show-secrets", help="Print passwords, for a file that is kept safe.")
     ] = False,
+    listener: Annotated[
+        bool,
+        typer.Option(
+            "--listener",
+            help="With openlineage-spark beside us. Each process needs a conf of its own.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print the Spark conf of this lake, as spark-defaults.conf lines or JSON."""
-    conf = Workspace.find(lake).spark_conf()
+    conf = Workspace.find(lake).spark_conf(listener=listener)
     if not show_secrets:
         conf = cast("dict[str, str]", redact(conf))
 

@@ -29,6 +29,7 @@ from odi_audit.committer.planning import Batch
 from odi_audit.committer.quiet import Caller
 from odi_audit.model.contract import Contract
 from odi_audit.model.loose import LooseFile, LooseTable
+from odi_audit.model.merges import PLAIN, Terms
 from odi_audit.model.offsets import Offsets
 from odi_audit.model.receipts import Receipt
 from odi_audit.model.shares import WHOLE, Share
@@ -114,10 +115,11 @@ class BatchBuilder:
         key: Sequence[str],
         order_by: Sequence[str] = (),
         delete_when: str | None = None,
+        terms: Terms = PLAIN,
         contract: Contract = NO_CONTRACT,
         share: Share = WHOLE,
     ) -> BatchBuilder:
-        """Insert or update rows by key; as ``Run.upsert``."""
+        """Insert or update rows by key; as ``Run.upsert``, and on ``terms`` where given."""
         return self._add(
             Upsert(
                 table=parse(table),
@@ -125,6 +127,7 @@ class BatchBuilder:
                 key=names(key),
                 order_by=names(order_by),
                 delete_when=delete_when,
+                terms=terms,
                 contract=contract,
                 share=share,
             )

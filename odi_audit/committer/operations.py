@@ -14,6 +14,7 @@ from odi_audit.canonical import Json, JsonObject
 from odi_audit.errors import UsageError
 from odi_audit.model import provenance
 from odi_audit.model.contract import Contract
+from odi_audit.model.merges import PLAIN, Terms
 from odi_audit.model.offsets import Offsets
 from odi_audit.model.shares import WHOLE, Follows, Share
 from odi_audit.model.tables import TableName
@@ -69,6 +70,7 @@ class Upsert:
     key: tuple[str, ...]
     order_by: tuple[str, ...] = ()
     delete_when: str | None = None
+    terms: Terms = PLAIN
     contract: Contract = NO_CONTRACT
     share: Share = WHOLE
     name: str = field(default="upsert", init=False)
@@ -88,6 +90,7 @@ class Upsert:
             "key": list(self.key),
             "order_by": list(self.order_by),
             "delete_when": self.delete_when,
+            **({} if self.terms.empty else {"terms": self.terms.to_json()}),
             **_contract(self.contract),
         }
 

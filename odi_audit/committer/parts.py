@@ -41,12 +41,22 @@ def nowhere(_point: str) -> None:
     """Be reached, and do nothing: the road of every run that is not a fault test."""
 
 
+def nobody() -> None:
+    """Take leave of nobody."""
+
+
+def alone() -> Callable[[], None]:
+    """Start nothing beside a run."""
+    return nobody
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """Everything that a commit touches.
 
     ``owner`` is held in the ledger for as long as the process lives. ``reach`` is called at each
-    named point of the road; fault tests put a kill there.
+    named point of the road; fault tests put a kill there. ``beside`` is called when a run starts,
+    and what it returns when the run ends: a companion may work beside it.
     """
 
     ledger: Ledger
@@ -58,3 +68,4 @@ class Parts:
     principal: str
     code: str
     reach: Callable[[str], None] = nowhere
+    beside: Callable[[], Callable[[], None]] = alone

@@ -51,11 +51,16 @@ def intent(
     planned: Planned,
     works: Sequence[tuple[TableRef, JsonObject]],
     shares: Sequence[Share] = (),
+    columns: Sequence[JsonObject] = (),
     /,
     **more: Json,
 ) -> Draft:
-    """Record, before anything happens, what is about to happen."""
+    """Record, before anything happens, what is about to happen.
+
+    ``columns`` is what is known, for each work, of its columns' origin.
+    """
     shares = shares or [WHOLE] * len(works)
+    columns = columns or [{}] * len(works)
     return Draft(
         kind=Kind.INTENT,
         job=planned.job,
@@ -70,8 +75,9 @@ def intent(
                     "work": digest(work),
                     "arguments": without_values(work),
                     **share.to_json(),
+                    **origin,
                 }
-                for (ref, work), share in zip(works, shares, strict=True)
+                for (ref, work), share, origin in zip(works, shares, columns, strict=True)
             ],
             "offsets": planned.offsets.to_json(),
             "source": planned.offsets.source,

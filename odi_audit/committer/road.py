@@ -11,9 +11,10 @@ from collections.abc import Mapping
 
 from odi_audit import logs
 from odi_audit.canonical import JsonObject
-from odi_audit.committer import continuity, gate, planning, records
+from odi_audit.committer import column_lineage, continuity, gate, planning, records
 from odi_audit.committer.operations import (
     Operation,
+    is_side,
     share_for,
     with_provenance,
     work,
@@ -61,7 +62,8 @@ def commit(parts: Parts, batch: Batch) -> Receipt:
     ]
     planned = planning.plan(parts, batch, targets)
     earlier = planning.landed_before(parts, planned.batch, batch, targets)
-    if all(earlier):
+    if all(entry or is_side(op) for op, entry in zip(batch.operations, earlier, strict=True)):
+        # Side tables are published before the others: what they had to get, they have.
         return _told_so(planned, [entry for entry in earlier if entry], targets)
     parts.reach("planned")
     left = [
@@ -76,7 +78,8 @@ def commit(parts: Parts, batch: Batch) -> Receipt:
         for (item, target), share in zip(left, shares, strict=True)
     ]
     more = surroundings(parts, jvm, [target for _, target in left], stream=batch.stream)
-    opened = parts.ledger.append(records.intent(planned, works, shares, **more))[0]
+    columns = column_lineage.kept(parts.ledger, planned.job, left)
+    opened = parts.ledger.append(records.intent(planned, works, shares, columns, **more))[0]
     parts.reach("intended")
     names = ", ".join(target.ref.name for _, target in todo)
     with logs.bound(job=planned.job, run=opened.run, batch=planned.batch, table=names):
@@ -134,8 +137,12 @@ class _Attempt:
             self._parts.ledger.append(records.replay(self._opened))
         for operation, target in todo:
             with logs.bound(table=str(operation.table)):
-                self._staged.append(self._stage_where_it_is(operation, target, publisher))
-                self._gate(self._staged[-1])
+                staged = self._stage_where_it_is(operation, target, publisher)
+                if is_side(operation) and not staged.snapshot.count("added-records"):
+                    publish.discard(staged.target, staged.snapshot)
+                    continue
+                self._staged.append(staged)
+                self._gate(staged)
         return moves
 
     def _stage_where_it_is(

@@ -17,7 +17,7 @@ from odi_audit.canonical import JsonObject
 from odi_audit.committer import reconcile, structure
 from odi_audit.committer.batch import BatchBuilder, How, names
 from odi_audit.committer.operations import NO_CONTRACT
-from odi_audit.committer.parts import Parts, check_catalog
+from odi_audit.committer.parts import Parts, check_catalog, nobody
 from odi_audit.committer.quiet import Caller
 from odi_audit.errors import UsageError
 from odi_audit.ids import JobName, RunId, SnapshotId
@@ -47,6 +47,7 @@ class Run:
         self.run_id = run_id
         self._entered = False
         self._marks = ExitStack()
+        self._leave = nobody
 
     def __enter__(self) -> Run:
         """Settle what an earlier, dead run left open; then start."""
@@ -58,6 +59,7 @@ class Run:
             self.parts.ledger.release(self.parts.owner)
             raise
         self._entered = True
+        self._leave = self.parts.beside()
         self._mark()
         return self
 
@@ -71,6 +73,7 @@ class Run:
         self._entered = False
         self.parts.ledger.release(self.parts.owner)
         self._marks.close()
+        self._leave()
         if error is not None:
             log.warning("run ended with an error", job=self.job, error=type(error).__name__)
 

@@ -66,7 +66,7 @@ def check_shape(operation: Operation, target: LiveTable) -> None:
                     f"upsert into {operation.table}: column {column!r} is named in key= or "
                     f"order_by=, but the batch has only {', '.join(sorted(names))}"
                 )
-        steering = [*operation.order_by, operation.delete_when or ""]
+        steering = [*operation.order_by, operation.delete_when or "", *operation.terms.texts()]
         control = frames.mentioned(given, steering)
     lines = frames.differences(given, target.schema, control)
     if lines:
@@ -82,12 +82,13 @@ def keys_in_files(operation: Operation, target: LiveTable) -> bool:
     """Say whether a batch's keys can be checked in its staged files, which is the cheapest way.
 
     So it is where every row of the batch, and no other row, ends up in a new file: a merge-on-read
-    upsert in which no row supersedes another and none deletes.
+    upsert in which no row supersedes another, none deletes, and none is left out.
     """
     return (
         isinstance(operation, Upsert)
         and not operation.order_by
         and operation.delete_when is None
+        and operation.terms.empty
         and target.property("write.merge.mode") == "merge-on-read"
     )
 
@@ -187,7 +188,9 @@ def _carry_out(operation: Operation, made: Stage, observation: str) -> Prepared 
             )
             gone = frames.DELETE_COLUMN if operation.delete_when is not None else None
             key = tuple(quote(column) for column in operation.key)
-            made.merge(prepared.frame, Merge(key=key, delete_column=gone))
+            columns = tuple(field.name for field in made.target.schema.fields)
+            merge = Merge(key=key, delete_column=gone, terms=operation.terms, columns=columns)
+            made.merge(prepared.frame, merge)
         case OverwritePartitions():
             prepared = frames.for_append(operation.frame, operation.contract, observation)
             made.overwrite_partitions(prepared.frame)

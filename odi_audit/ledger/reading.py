@@ -313,8 +313,7 @@ def job_sources(session: Session, job: JobName) -> list[str]:
         last = ""
         while True:
             row = session.rows(
-                "SELECT min(source) FROM positions"
-                " WHERE job = ? AND table_uuid = ? AND source > ?",
+                "SELECT min(source) FROM positions WHERE job = ? AND table_uuid = ? AND source > ?",
                 (job, table, last),
             )[0][0]
             if row is None:

@@ -22,6 +22,7 @@ Place: TypeAlias = str | int
 """A place in a source: an offset, an LSN, a watermark, or the digest of a file."""
 
 _LSN = re.compile(r"^([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})$")
+_LOGIN = re.compile(r"^(?:\w+://)?(?:[^@]*@)?")
 PARTITIONS_MAX = 100_000
 """A batch over more partitions than this is a mistake in the caller, not a batch."""
 STAMP_BYTES_MAX = 4096
@@ -66,7 +67,8 @@ class Offsets:
 
     ``identity`` maps a partition to the identity of what it belongs to (for Kafka the topic id),
     so that a recreated topic is told from the old one. ``rows`` is the number of rows that the
-    source promises, where it can.
+    source promises, where it can. ``servers`` says where the source was reached, for its name in
+    lineage only: it may change from batch to batch and is no part of what the source is.
     """
 
     kind: OffsetKind
@@ -74,6 +76,7 @@ class Offsets:
     ranges: Mapping[str, Range]
     identity: Mapping[str, str] = field(default_factory=dict)
     rows: int | None = None
+    servers: str | None = None
 
     def __post_init__(self) -> None:
         if not self.source.strip():
@@ -129,6 +132,8 @@ class Offsets:
             body["identity"] = dict(self.identity)
         if self.rows is not None:
             body["rows"] = self.rows
+        if self.servers is not None:
+            body["servers"] = self.servers
         return body
 
     def to_stamp(self, *, generation: int = 0) -> Json:
@@ -155,6 +160,7 @@ def offsets_from_json(body: JsonObject) -> Offsets:
         ranges={name: Range(start=pair[0], end=pair[1]) for name, pair in ranges.items()},
         identity=cast("Mapping[str, str]", body.get("identity", {})),
         rows=cast("int | None", body.get("rows")),
+        servers=cast("str | None", body.get("servers")),
     )
 
 
@@ -185,7 +191,10 @@ def kafka(
 ) -> Offsets:
     """Name a part of Kafka topics: ``{"orders": {0: (100, 250)}}``.
 
-    ``exact_count`` promises as many rows as offsets (no compaction, no transactions).
+    With the id of the cluster the source is the same by whichever of its servers it is reached,
+    and another cluster behind the same name is another source; the first server is kept for the
+    name in lineage. ``exact_count`` promises as many rows as offsets (no compaction, no
+    transactions).
     """
     ranges: dict[str, Range] = {}
     identity: dict[str, str] = {}
@@ -196,13 +205,14 @@ def kafka(
             if topic_ids and topic in topic_ids:
                 identity[name] = topic_ids[topic]
     promised = sum(int(part.end) - int(part.start or 0) for part in ranges.values())
-    cluster = cluster_id or bootstrap.split(",", maxsplit=1)[0].strip()
+    first = bootstrap.split(",", maxsplit=1)[0].strip()
     return Offsets(
         kind=OffsetKind.KAFKA,
-        source=f"kafka://{cluster}",
+        source=f"kafka://{cluster_id or first}",
         ranges=ranges,
         identity=identity,
         rows=promised if exact_count else None,
+        servers=_LOGIN.sub("", first) if cluster_id else None,
     )
 
 

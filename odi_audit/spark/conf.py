@@ -6,11 +6,13 @@ conf starts nothing.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from odi_audit.errors import SparkError
 from odi_audit.settings import Settings, catalog_spark_conf, jar_sets
 from odi_audit.spark import jars
+from odi_audit.spark.listener import JAR_SET, with_listener
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 LOCAL_SHUFFLE_PARTITIONS = 8
@@ -31,8 +33,11 @@ Row groups smaller than files: their statistics let a trace skip most of a large
 """
 
 
-def spark_conf(settings: Settings) -> dict[str, str]:
-    """Return the conf of a session for this lake; secrets are in it: mask before showing."""
+def spark_conf(settings: Settings, *, spool: Path | None = None) -> dict[str, str]:
+    """Return the conf of a session for this lake; secrets are in it: mask before showing.
+
+    With ``spool`` openlineage-spark listens, and writes its events to that file.
+    """
     name = settings.catalog.name
     local = settings.spark.master.startswith("local")
     conf = {
@@ -59,7 +64,11 @@ def spark_conf(settings: Settings) -> dict[str, str]:
     partitions = settings.spark.shuffle_partitions or (LOCAL_SHUFFLE_PARTITIONS if local else None)
     if partitions is not None:
         conf["spark.sql.shuffle.partitions"] = str(partitions)
-    return conf | settings.spark.conf
+    conf |= settings.spark.conf
+    if spool is None:
+        return conf
+    listening = jars.paths(jars_dir(settings), [JAR_SET])
+    return with_listener(conf, settings, file=spool, jars=listening, env=os.environ)
 
 
 def jars_dir(settings: Settings) -> Path:

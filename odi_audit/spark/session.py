@@ -16,36 +16,54 @@ from pyspark.sql import SparkSession
 
 from odi_audit.errors import SparkError
 from odi_audit.settings import Settings, catalog_spark_conf, jar_sets
-from odi_audit.spark import jars, java
+from odi_audit.spark import jars, java, listener
 from odi_audit.spark.conf import EXTENSIONS, TABLE_DEFAULTS, jars_dir, spark_conf
 
-__all__ = ["EXTENSIONS", "TABLE_DEFAULTS", "check_fits", "session", "session_in", "spark_conf"]
+__all__ = [
+    "EXTENSIONS",
+    "TABLE_DEFAULTS",
+    "check_fits",
+    "check_listens",
+    "session",
+    "session_in",
+    "spark_conf",
+]
 
 _QUIET_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """PySpark prints each analysis error as one huge JSON line there, before raising it."""
 
 
-def session(settings: Settings, *, app_name: str) -> SparkSession:
+def session(settings: Settings, *, app_name: str, listening: bool = False) -> SparkSession:
     """Return a session on this lake: the active one if it fits, else a new one.
+
+    With ``listening`` openlineage-spark is loaded, and keeps its events in the lake's spool folder.
 
     Raises:
         JavaMissing, JarError: install or fetch what the message names.
-        SparkError: Spark did not start, or the active session has another catalog: stop it, or
-            start it with the conf that ``odi-audit spark-conf`` prints.
+        SparkError: Spark did not start, or the active session has another catalog or no listener:
+            stop it, or start it with the conf that ``odi-audit spark-conf`` prints.
+        StorageError: the spool folder cannot be written.
     """
     _quiet_python_loggers()
     active = SparkSession.getActiveSession()
     if active is not None:
         check_fits(active, settings)
+        if listening:
+            check_listens(active)
         return active
     found = java.find(os.environ, home=settings.spark.java_home)
-    jars.ensure(jars_dir(settings), jar_sets(settings))
+    jars.ensure(
+        jars_dir(settings), [*jar_sets(settings), *([listener.JAR_SET] if listening else [])]
+    )
+    spool = listener.new_file(settings) if listening else None
+    if spool is not None:
+        listener.hold(spool)
     os.environ["JAVA_HOME"] = str(found.home)
     if settings.spark.master.startswith("local"):
         # Spark would take the first python3 on the PATH for its workers, which may be another.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
-    for key, value in spark_conf(settings).items():
+    for key, value in spark_conf(settings, spool=spool).items():
         builder = builder.config(key, value)
     try:
         made = builder.getOrCreate()
@@ -56,6 +74,9 @@ def session(settings: Settings, *, app_name: str) -> SparkSession:
             java_home=str(found.home),
         ) from error
     check_fits(made, settings)
+    if listening:
+        check_listens(made)
+        listener.put_apart(made.sparkContext)
     return made
 
 
@@ -94,6 +115,20 @@ def check_fits(active: SparkSession, settings: Settings) -> None:
             f"it lacks or differs in {', '.join(lacking)}",
             hint="stop it first, or start it with what odi-audit spark-conf prints",
             lacking=lacking,
+        )
+
+
+def check_listens(active: SparkSession) -> None:
+    """Refuse a session without the listener: it is loaded when Spark starts, and not later.
+
+    Raises:
+        SparkError: it was started without.
+    """
+    if not listener.is_on(active.sparkContext):
+        raise SparkError(
+            "the active Spark session was started without openlineage-spark's listener",
+            hint="stop it first, and ask for odi.session(listener=True) before anything else; or "
+            "start it with what odi-audit spark-conf --listener prints",
         )
 
 

@@ -14,8 +14,10 @@ from pyspark.sql import DataFrame
 
 from odi_audit.ids import SnapshotId
 from odi_audit.model.loose import LooseFile
+from odi_audit.model.merges import PLAIN, Terms
 from odi_audit.model.snapshots import SnapshotFacts, snapshot_from_text
 from odi_audit.model.stamps import Stamps, missing
+from odi_audit.model.tables import quote
 from odi_audit.spark import loose
 from odi_audit.spark.jvm import JavaObject
 from odi_audit.spark.live import LiveTable
@@ -27,10 +29,15 @@ class TableMoved(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """An upsert's statement: which columns decide, and which column says "delete"."""
+    """An upsert's statement: which columns decide, and which column says "delete".
+
+    ``columns`` are the table's, for terms under which some of them keep their values.
+    """
 
     key: tuple[str, ...]
     delete_column: str | None
+    terms: Terms = PLAIN
+    columns: tuple[str, ...] = ()
 
 
 class Stage:
@@ -163,11 +170,14 @@ class Stage:
                 update = update.deleteColumn(column)
             else:
                 made = self._iceberg_type(argument)
-                update = (
-                    update.addColumn(column, made)
-                    if step == "add"
-                    else update.updateColumn(column, made)
-                )
+                parent, _, leaf = column.rpartition(".")
+                if step == "widen":
+                    update = update.updateColumn(column, made)
+                elif parent:
+                    # A field of a struct; Iceberg takes no dots in a name of its own.
+                    update = update.addColumn(parent, leaf, made)
+                else:
+                    update = update.addColumn(column, made)
         update.commit()
 
     def rollback(self, snapshot: SnapshotId) -> None:
@@ -258,15 +268,43 @@ class Stage:
 
 def merge_statement(merge: Merge) -> str:
     """Return the MERGE statement of an upsert; the tables in it are put in afterwards."""
-    condition = " AND ".join(f"t.{column} = s.{column}" for column in merge.key)
+    terms = merge.terms
+    condition = terms.match or " AND ".join(f"t.{column} = s.{column}" for column in merge.key)
+    gone = None if merge.delete_column is None else f"s.{merge.delete_column}"
     lines = [f"MERGE INTO target AS t USING source AS s ON {condition}"]
-    if merge.delete_column is None:
-        lines += ["WHEN MATCHED THEN UPDATE SET *", "WHEN NOT MATCHED THEN INSERT *"]
-    else:
-        gone = f"s.{merge.delete_column}"
-        lines += [
-            f"WHEN MATCHED AND {gone} THEN DELETE",
-            "WHEN MATCHED THEN UPDATE SET *",
-            f"WHEN NOT MATCHED AND NOT {gone} THEN INSERT *",
-        ]
+    if gone is not None:
+        lines.append(f"WHEN MATCHED{_and(gone, _whole(terms.update_when))} THEN DELETE")
+    lines.append(
+        f"WHEN MATCHED{_and(_whole(terms.update_when))} THEN UPDATE SET {_assignments(merge)}"
+    )
+    new = None if gone is None else f"NOT {gone}"
+    lines.append(f"WHEN NOT MATCHED{_and(new, _whole(terms.insert_when))} THEN INSERT *")
+    if terms.gone_when is not None:
+        setting = ", ".join(f"t.{quote(name)} = {text}" for name, text in terms.gone_set.items())
+        action = f"UPDATE SET {setting}" if setting else "DELETE"
+        lines.append(f"WHEN NOT MATCHED BY SOURCE{_and(_whole(terms.gone_when))} THEN {action}")
     return " ".join(lines)
+
+
+def _and(*conditions: str | None) -> str:
+    return "".join(f" AND {text}" for text in conditions if text is not None)
+
+
+def _whole(condition: str | None) -> str | None:
+    return None if condition is None else f"({condition})"
+
+
+def _assignments(merge: Merge) -> str:
+    terms = merge.terms
+    if terms.update_set:
+        return ", ".join(f"t.{quote(name)} = {text}" for name, text in terms.update_set.items())
+    if not terms.keep:
+        return "*"
+    kept = {name.lower(): text for name, text in terms.keep.items()}
+    return ", ".join(_kept(quote(name), kept.get(name.lower())) for name in merge.columns)
+
+
+def _kept(column: str, condition: str | None) -> str:
+    if condition is None:
+        return f"t.{column} = s.{column}"
+    return f"t.{column} = CASE WHEN {condition} THEN t.{column} ELSE s.{column} END"

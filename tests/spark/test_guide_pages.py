@@ -70,6 +70,15 @@ WORDS = {
         r"writes\.html: rests on \d+ entries",
         rf"proof of {BATCH}: proof\.json",
     ),
+    "lineage.md": (
+        r"order_changes\.upsert\.sales\.orders \(upsert; 1 batch, 70 rows",
+        r"orders_import\.append\.sales\.orders \(append; 4 batches, 1,600 rows",
+        r"did you mean sales\.orders",
+        r'"schema": "odi\.lineage/1"',
+        r"^flowchart LR$",
+        r"^status 4$",
+    ),
+    "listener.md": (r"spark\.openlineage\.transport\.location .*/spool/[\w-]+\.jsonl$",),
     "offsets.md": (r"4 of kind files", r"^Continuous\.$", r'"schema": "odi\.offsets/1"'),
     "read.md": (
         r"2 batches, 400 inserted, 1 updated, 0 deleted\n< order_id = 1042, .*63\.74",
@@ -79,6 +88,11 @@ WORDS = {
         r"billing +sales\.orders +\d+ +\S+ +current +0",
         r"'_change', '_row_id', '_last_updated_sequence_number', '_batch'",
         r"^\d+ 1605$",
+    ),
+    "relay.md": (
+        r"default: [\d,]+ events sent",
+        r"ledger: at (\d+) of \1, all sent",
+        r'"schema": "odi\.relay\.status/1"',
     ),
     "reports.md": (
         r"ledger: \d+ entries, root [0-9a-f]{64}, verified",

@@ -143,9 +143,10 @@ def test_redacting_never_fails_and_redacting_twice_changes_nothing(value: object
 
 
 PIECES = [
-    "postgresql://", "ann", ":", "@", "db", "password", "=", " ", '"', "api", "_", "-", "key", "token",
-    "Bearer", "basic", SECRET, "AKIA", "ABCDEFGHIJKLMNOP", "eyJhbGciOiJI", ".", "pwd", "PRIVATE+KEY+",
-    "-----BEGIN PRIVATE KEY-----", "access", "credent\u0131al", "pa\u017f\u017fwd", "secret", "/x", "\n",
+    "postgresql://", "ann", ":", "@", "db", "password", "=", " ", '"', "api", "_", "-", "key",
+    "token", "Bearer", "basic", SECRET, "AKIA", "ABCDEFGHIJKLMNOP", "eyJhbGciOiJI", ".", "pwd",
+    "PRIVATE+KEY+", "-----BEGIN PRIVATE KEY-----", "access", "credent\u0131al", "pa\u017f\u017fwd",
+    "secret", "/x", "\n",
 ]  # fmt: skip
 
 

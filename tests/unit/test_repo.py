@@ -122,15 +122,20 @@ def test_every_locked_requirement_is_exact_and_hashed(name: str) -> None:
         assert "--hash=sha256:" in entry, entry[:60]
 
 
+def _normal(name: str) -> str:
+    # A package's name as the index compares it: `ruamel.yaml` is `ruamel-yaml`.
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def test_every_dependency_is_locked() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
     def names(lines: list[str]) -> set[str]:
-        return {re.split(r"[\[<>=!~ ;]", line)[0].lower() for line in lines}
+        return {_normal(re.split(r"[\[<>=!~ ;]", line)[0]) for line in lines}
 
     def locked(name: str) -> set[str]:
         text = (ROOT / "requirements" / name).read_text("utf-8")
-        return {match.lower() for match in re.findall(r"^([A-Za-z0-9._-]+)", text, re.MULTILINE)}
+        return {_normal(match) for match in re.findall(r"^([A-Za-z0-9._-]+)", text, re.MULTILINE)}
 
     runtime = names(project["dependencies"])
     assert runtime <= locked("runtime.txt")

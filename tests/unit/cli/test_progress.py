@@ -43,7 +43,7 @@ def shown(seconds: float, *, prints: bool = False, stdout_too: bool = False) -> 
 
 
 def test_a_long_command_shows_a_bar_on_a_terminal_and_takes_it_away() -> None:
-    told = shown(0.8)
+    told = shown(2.5)
     assert "comparing" in told
     # Transient: the line is erased at the end.
     assert told.rstrip().endswith("\x1b[2K")
@@ -54,10 +54,10 @@ def test_a_short_command_shows_none() -> None:
 
 
 def test_rows_that_are_printed_are_not_mixed_with_a_bar() -> None:
-    told = shown(0.8, prints=True, stdout_too=True)
+    told = shown(2.5, prints=True, stdout_too=True)
     assert "comparing" not in told
     assert "the answer" in told
-    assert "comparing" in shown(0.8, prints=True)
+    assert "comparing" in shown(2.5, prints=True)
 
 
 @pytest.mark.parametrize("prints", ["prints", "-"])

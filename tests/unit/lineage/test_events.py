@@ -249,7 +249,7 @@ def test_sources_are_inputs_with_the_part_that_was_read(told: Told) -> None:
     assert window["nominalStartTime"] == "2026-10-31T00:00:00.000000Z"
     assert window["nominalEndTime"] == "2026-10-31T23:00:00.000000Z"
     streaming = body(told["other_sources"][-1])["job"]["facets"]["jobType"]
-    assert streaming["processingType"] == "STREAMING"
+    assert streaming["processingType"] == "BATCH"
 
 
 def test_a_change_in_place_reads_its_own_table_as_it_was(told: Told) -> None:
@@ -382,3 +382,12 @@ def test_an_error_without_found_facts_makes_no_assertion(history: History) -> No
     history.refuse(opened, UsageError("no"))
     (read,) = body(history.events[-1])["inputs"]
     assert "dataQualityAssertions" not in read["inputFacets"]
+
+
+def test_a_topic_is_named_by_its_server_also_where_the_cluster_has_an_id(history: History) -> None:
+    offsets = kafka({"orders": {0: (0, 5)}}, bootstrap="broker:9092,other:9092", cluster_id="c-1")
+    history.land(history.intend(work("append"), offsets=offsets))
+    told = json.loads(history.events[-1].body)
+    assert [(item["namespace"], item["name"]) for item in told["inputs"]] == [
+        ("kafka://broker:9092", "orders")
+    ]

@@ -63,7 +63,7 @@ def test_every_pinned_jar_has_a_digest_a_size_and_a_set() -> None:
     for jar in pinned:
         assert re.fullmatch(r"[0-9a-f]{64}", jar.sha256)
         assert jar.size_bytes > 0
-        assert set(jar.sets) <= {"core", "postgresql", "s3"}
+        assert set(jar.sets) <= {"core", "postgresql", "s3", "listener"}
         assert "SNAPSHOT" not in jar.version
 
 

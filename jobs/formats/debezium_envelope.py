@@ -1,0 +1,86 @@
+"""The envelope of a change event: what it says apart from the row.
+
+Owns the names and forms of the control columns, and the order of changes: by the position in the
+database's log, not by arrival. Must never look at the row itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from jobs.formats.decoded import Unreadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OP = "__odi_op"
+"""``c`` created, ``u`` updated, ``d`` deleted, ``r`` read by a snapshot, ``t`` truncated."""
+ORDER = "__odi_order"
+"""Where the change lies in the source's log; of two changes of a row the greater text is newer."""
+TIME = "__odi_time"
+"""When the source committed it."""
+UNAVAILABLE = "__odi_unavailable"
+"""Names of columns whose values did not change and were not sent; null where there is none."""
+CONTROL = (OP, ORDER, TIME, UNAVAILABLE)
+UNAVAILABLE_VALUE = "__debezium_unavailable_value"
+
+_FILE_NUMBER = re.compile(r"\.(\d+)$")
+_BINLOG = {"mysql", "mariadb"}
+
+
+def control_fields() -> list[pa.Field]:
+    """Return the control columns as fields of the decoded rows."""
+    import pyarrow as pa
+
+    return [
+        pa.field(OP, pa.string()),
+        pa.field(ORDER, pa.string()),
+        pa.field(TIME, pa.timestamp("us", tz="UTC")),
+        pa.field(UNAVAILABLE, pa.list_(pa.string())),
+    ]
+
+
+def order_of(op: str, source: Mapping[str, Any], transaction: Mapping[str, Any] | None) -> str:
+    """Return a text that sorts as the changes of one row happened.
+
+    PostgreSQL: the record's place in the write-ahead log. MySQL and MariaDB: the number of the
+    binlog file, the event's place in it, the row in the event. Then, for both: what a snapshot
+    read comes before what changed at the same place, and the order within the transaction. The
+    same change sent again has the same order.
+
+    Raises:
+        Unreadable: the event does not tell its place.
+    """
+    rank = 0 if op == "r" else 1
+    number = transaction["total_order"] if transaction else 0
+    lsn = source.get("lsn")
+    if type(lsn) is int:
+        return f"{lsn:016x}.{rank}.{number:08x}"
+    connector = source.get("connector")
+    if connector in _BINLOG:
+        return f"{_binlog(source)}.{rank}.{number:08x}"
+    if connector == "postgresql":
+        raise Unreadable("the event has no lsn, so its order is not known")
+    raise Unreadable(f"how changes from connector {connector!r} are ordered is not known")
+
+
+def micros_of(source: Mapping[str, Any]) -> int | None:
+    """Return when the source committed a change, in microseconds since 1970."""
+    micros = source.get("ts_us")
+    if micros is None:
+        millis = source.get("ts_ms")
+        micros = None if millis is None else millis * 1_000
+    if micros is not None and type(micros) is not int:
+        raise Unreadable("the event's time is no number")
+    return micros
+
+
+def _binlog(source: Mapping[str, Any]) -> str:
+    found = _FILE_NUMBER.search(str(source.get("file")))
+    place, row = source.get("pos"), source.get("row") or 0
+    if found is None or type(place) is not int or type(row) is not int:
+        raise Unreadable("the event has no binlog file and position, so its order is not known")
+    # The text of the name would put file 1000000 before file 999999.
+    return f"{int(found[1]):08x}.{place:012x}.{row:08x}"

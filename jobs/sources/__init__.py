@@ -1,0 +1,1 @@
+"""Where jobs read from: Kafka, files, databases, other tables, behind one small protocol."""
