@@ -61,8 +61,9 @@ test-fast: venv
 test-spark: venv
 	$(PYTEST) -n $(WORKERS) --dist loadfile $(SPARK_TIERS)
 
+# Each worker starts servers of its own; a test may have to wait for those of the other.
 test-stack: java venv
-	$(PYTEST) tests/stack
+	$(PYTEST) -n $(WORKERS) --dist loadfile --timeout=900 tests/stack
 
 soak: java venv
 	$(PYTEST) -m soak --timeout=0 tests

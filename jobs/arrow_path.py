@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from jobs.formats.types import together as all_columns
 from jobs.sources.kafka_read import Piece
 from jobs.tasks.files import FilesWork, NewFields, Report, carry_out, remove
 from odi_audit.errors import OdiError
@@ -89,14 +90,14 @@ def together(reports: Iterable[Report]) -> Report:
     for report in reports:
         for table, files in report.files.items():
             whole.files.setdefault(table, []).extend(files)
-        for table, fields in report.unknown.items():
-            whole.unknown.setdefault(table, {}).update(fields)
-        for table, fields in report.wider.items():
-            whole.wider.setdefault(table, {}).update(fields)
+        for found, kept in ((report.unknown, whole.unknown), (report.wider, whole.wider)):
+            for table, fields in found.items():
+                kept[table] = all_columns([kept.get(table, {}), fields])
         whole.records += report.records
         whole.bytes += report.bytes
         whole.rejects += report.rejects
         whole.reason = whole.reason or report.reason
+        whole.schemas.add(report.schemas.sides)
     return whole
 
 

@@ -134,6 +134,7 @@ class _Story:
             spark.stop()
         self._chapter_proof()
         self._chapter_incident()
+        self._chapter_lineage()
 
     # -- chapters --------------------------------------------------------------------------------
 
@@ -280,6 +281,23 @@ class _Story:
         )
         self.statuses["impact"] = self.stage.run("impact", self.batches["killed"])
 
+    def _chapter_lineage(self) -> None:
+        self.stage.heading("What feeds what?")
+        self.stage.say(
+            "The ledger knows what each batch read and wrote, down to the column. What do the "
+            "totals rest on?"
+        )
+        totals = demo_totals.TABLE
+        self.statuses["lineage"] = self.stage.run("lineage", totals, "--up")
+        self.statuses["lineage_column"] = self.stage.run("lineage", f"{totals}.amount", "--up")
+        self.stage.say("The same as a page, in one file that needs no network:")
+        self.statuses["lineage_page"] = self.stage.run("lineage", totals, "--html", str(self._page))
+        self.stage.say(
+            "Open it in a browser: drag to move, wheel to zoom, click a node for its batches and "
+            "a line for its columns."
+        )
+        self.stage.quote(self._page.resolve().as_uri())
+
     def propose(self) -> tuple[tuple[str, int], ...]:
         """Show the commands to try next, and return them with the exit statuses they end with."""
         self.stage.heading("Try next")
@@ -293,6 +311,7 @@ class _Story:
             (shown("history", TABLE), 0),
             (shown("offsets", TABLE), 0),
             (shown("coverage"), 0),
+            (shown("lineage", TABLE, "--columns"), 0),
             (shown("sql", "SELECT job, count(*) AS batches FROM batches GROUP BY job"), 0),
             (shown("verify"), 1),
             (shown("reconcile"), 0),
@@ -335,6 +354,10 @@ class _Story:
     @property
     def _proof(self) -> Path:
         return self._place.out / "proof.json"
+
+    @property
+    def _page(self) -> Path:
+        return self.stage.lake / "lineage.html"
 
     @property
     def _public_key(self) -> Path:

@@ -15,6 +15,7 @@ from lineage.context import Context
 from lineage.facets import PRODUCER, BatchOperation, OdiBatchRunFacet
 from lineage.naming import DatasetName
 from lineage.outputs import head_of, table_input
+from lineage.sharing import OPEN_MAX, Once, shared
 from lineage.sources import input_dataset, offsets_facet, sources_of
 from lineage.tables import view
 from odi_audit.canonical import JsonObject
@@ -70,7 +71,11 @@ class Attempt:
 
     @property
     def description(self) -> str:
-        """One line about the job, for people."""
+        """One line about the job, for people: its own, where it has one."""
+        about = {} if self.intent is None else facts.obj(self.intent.facts, "about")
+        own = facts.text(about, "description")
+        if own is not None:
+            return own
         done = ", ".join(f"{item.operation} on {item.table}" for item in self.operations)
         return f"{done}; each run is one attempt at one batch."
 
@@ -84,6 +89,8 @@ class Attempt:
             if item.kind is Kind.GAP_ACCEPTED and (gap := facts.text(item.facts, "reason"))
         ]
         ended = _STATES.get(entry.kind, "landed" if state == "COMPLETE" else "publishing")
+        if entry.kind is Kind.ALIVE:
+            ended = _STATES[Kind.STAGED if self.staged else Kind.INTENT]
         return OdiBatchRunFacet(
             batch=entry.batch or "",
             job=entry.job or self.job or "",
@@ -113,10 +120,8 @@ class Attempt:
     def run_facets(self, entry: Entry) -> dict[str, RunFacet]:
         """Return the facets of the run that do not change on its way."""
         about = self.intent or entry
-        offsets = facts.offsets(about)
-        made: dict[str, RunFacet] = dict(runs.intent_facets(about, offsets))
-        if offsets is not None:
-            made["odi_offsets"] = offsets_facet(offsets)
+        # The start and the end of an attempt tell the same of its intent.
+        made = dict(_of_intents.get((about.facts,), None, lambda: _of_intent(about)))
         tags = {}
         if facts.number(about.facts, "generation"):
             tags["replay"] = str(about.facts["generation"])
@@ -163,6 +168,17 @@ class Attempt:
                 assert dataset.inputFacets is not None and broken is not None
                 dataset.inputFacets["dataQualityAssertions"] = broken
         return [found[key] for key in sorted(found)]
+
+
+_of_intents: Once[dict[str, RunFacet]] = Once(OPEN_MAX)
+
+
+def _of_intent(intent: Entry) -> dict[str, RunFacet]:
+    offsets = facts.offsets(intent)
+    made: dict[str, RunFacet] = dict(runs.intent_facets(intent, offsets))
+    if offsets is not None:
+        made["odi_offsets"] = offsets_facet(offsets)
+    return {name: shared(facet) for name, facet in made.items()}
 
 
 def attempt_of(entry: Entry, context: Context) -> Attempt:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from openlineage.client.generated.column_lineage_dataset import (
@@ -26,6 +27,7 @@ from lineage import facts
 from lineage.context import Context
 from lineage.facets import INTEGRATION, PRODUCER
 from lineage.naming import DatasetName, accepted
+from lineage.sharing import Once, shared
 from lineage.sources import Source, input_dataset
 from lineage.tables import table_facets, view
 from odi_audit.canonical import Json, JsonObject
@@ -72,6 +74,14 @@ def column_lineage(operation: JsonObject, intent: Entry, context: Context) -> Co
 
 def facet(lineage: ColumnLineage) -> ColumnLineageDatasetFacet | None:
     """Return the facet of the output; None where no column's origin is known."""
+    parts = (lineage.fact.get("fields"), lineage.fact.get("dataset"))
+    return _facets.get(parts, lineage.names, lambda: _facet(lineage))
+
+
+_facets: Once[ColumnLineageDatasetFacet | None] = Once()
+
+
+def _facet(lineage: ColumnLineage) -> ColumnLineageDatasetFacet | None:
     known = {
         column: Fields(inputFields=edges, transformationType=_type(edges))
         for column in sorted(facts.obj(lineage.fact, "fields"))
@@ -80,7 +90,7 @@ def facet(lineage: ColumnLineage) -> ColumnLineageDatasetFacet | None:
     whole = _edges(lineage, facts.objects(lineage.fact, "dataset"))
     if not known and not whole:
         return None
-    return ColumnLineageDatasetFacet(fields=known, dataset=whole or None, producer=PRODUCER)
+    return shared(ColumnLineageDatasetFacet(fields=known, dataset=whole or None, producer=PRODUCER))
 
 
 def inputs(lineage: ColumnLineage, context: Context, until: int) -> list[InputDataset]:
@@ -99,15 +109,23 @@ def inputs(lineage: ColumnLineage, context: Context, until: int) -> list[InputDa
             ref = TableRef(uuid=TableUuid(uuid), name=facts.text(item, "table") or name.name)
             known = table_facets(view(ref, context, until), snapshot)
             dataset.facets = {**known, **dataset.facets}
-        fields = [
-            SchemaDatasetFacetFields(name=str(pair[0]), type=str(pair[1]), fields=None)
-            for pair in facts.items(item, "fields")
-            if isinstance(pair, list | tuple) and len(pair) == 2
-        ]
+        fields = facts.items(item, "fields")
         if fields and "schema" not in dataset.facets:
-            dataset.facets["schema"] = SchemaDatasetFacet(fields=fields, producer=PRODUCER)
+            dataset.facets["schema"] = _schemas.get((fields,), None, partial(_schema, fields))
         made.append(dataset)
     return made
+
+
+_schemas: Once[SchemaDatasetFacet] = Once()
+
+
+def _schema(pairs: Sequence[Json]) -> SchemaDatasetFacet:
+    fields = [
+        SchemaDatasetFacetFields(name=str(pair[0]), type=str(pair[1]), fields=None)
+        for pair in pairs
+        if isinstance(pair, list | tuple) and len(pair) == 2
+    ]
+    return shared(SchemaDatasetFacet(fields=fields, producer=PRODUCER))
 
 
 def unknown_tags(names: Iterable[str], present: TagsDatasetFacet | None) -> TagsDatasetFacet:

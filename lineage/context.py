@@ -16,7 +16,8 @@ from odi_audit import clock
 from odi_audit.errors import EntryNotFound
 from odi_audit.ids import TableUuid
 from odi_audit.ledger.port import EntryFilter, Ledger
-from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.entries import EFFECTS, Entry, Kind
+from odi_audit.model.tables import TableRef
 
 ENTRIES_KEPT_MAX = 2_000
 """Intents, and entries that hold a schema, are asked for again and again; they are small."""
@@ -43,6 +44,10 @@ class Context(Protocol):
         """Return the newest entries of these kinds about a table at or before ``until``."""
         ...
 
+    def name_before(self, table: TableUuid, index: int) -> str | None:
+        """Return the name that a table had at the last change of it before ``index``."""
+        ...
+
 
 class LedgerContext:
     """The context over a real ledger."""
@@ -52,6 +57,7 @@ class LedgerContext:
         self._kept: OrderedDict[int, Entry] = OrderedDict()
         self._attempts: OrderedDict[int, list[Entry]] = OrderedDict()
         self._last = -1
+        self._names: OrderedDict[TableUuid, tuple[int, str | None, str]] = OrderedDict()
 
     def remember(self, entry: Entry) -> None:
         """Keep an entry that was read anyway, so that it need not be read again.
@@ -63,6 +69,9 @@ class LedgerContext:
         if entry.index != self._last + 1:
             # Something in between was not seen: no attempt is known to be whole.
             self._attempts.clear()
+            self._names.clear()
+        if entry.kind in EFFECTS and entry.table is not None:
+            self._named(entry.index, entry.table)
         self._last = entry.index
         if entry.kind is Kind.INTENT:
             self._attempts[entry.index] = [entry]
@@ -111,6 +120,24 @@ class LedgerContext:
                 return earlier[:limit]
             # Many entries of one moment, all of them later than this one: look further back.
             asked *= 4
+
+    def name_before(self, table: TableUuid, index: int) -> str | None:
+        """Return the name that a table had at the last change of it before ``index``."""
+        known = self._names.get(table)
+        if known is not None and known[0] == index and known[1] is not None:
+            return known[1]
+        found = [
+            entry
+            for entry in self.effects(table, index, *EFFECTS, limit=2)
+            if entry.index < index and entry.table is not None
+        ]
+        return found[0].table.name if found and found[0].table is not None else None
+
+    def _named(self, index: int, table: TableRef) -> None:
+        before = self._names.pop(table.uuid, None)
+        self._names[table.uuid] = (index, None if before is None else before[2], table.name)
+        while len(self._names) > ATTEMPTS_KEPT_MAX:
+            self._names.popitem(last=False)
 
     def _keep(self, entry: Entry) -> None:
         self._kept[entry.index] = entry

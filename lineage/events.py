@@ -45,6 +45,8 @@ def events_of(entry: Entry, context: Context) -> list[Event]:
             return _read(entry, context)
         case Kind.FOREIGN:
             return _foreign(entry, context)
+        case Kind.ALIVE if entry.intent is None:
+            return _alive(entry)
         case Kind.SEAL | Kind.REPLAY | Kind.GAP_ACCEPTED:
             return []
         case _:
@@ -53,6 +55,9 @@ def events_of(entry: Entry, context: Context) -> list[Event]:
 
 def _of_batch(entry: Entry, context: Context) -> list[Event]:
     attempt = attempt_of(entry, context)
+    if entry.kind is Kind.ALIVE and attempt.settled_before:
+        # Told by a thread that had not seen the end yet: said now, it would take it back.
+        return []
     states = _states(entry, attempt)
     return [
         finished(_batch_event(entry, attempt, state, context), index=entry.index, place=place)
@@ -112,6 +117,7 @@ def _batch_event(entry: Entry, attempt: Attempt, state: RunState, context: Conte
             code=facts.text(about.facts, "code"),
             sql=runs.statement(single),
             description=attempt.description,
+            owner=facts.text(facts.obj(about.facts, "about"), "owner"),
         ),
         inputs=inputs,
         outputs=outputs,
@@ -156,6 +162,24 @@ def _read(entry: Entry, context: Context) -> list[Event]:
         inputs=[read_input(table, entry)],
         began=min(began, entry.time),
     )
+
+
+def _alive(entry: Entry) -> list[Event]:
+    """A run that has no batch under way still runs: a stream without news, say."""
+    if entry.job is None or not runs.is_run_id(entry.run):
+        return []
+    assert entry.run is not None
+    is_stream = facts.flag(entry.facts, "stream")
+    document = RunEvent(
+        eventType=RunState.RUNNING,
+        eventTime=entry.time,
+        run=Run(runId=entry.run, facets={"odi_ledger": _ledger(entry, None)}),
+        job=runs.job_of(runs.job_ref(entry.job), what="run", streaming=is_stream),
+        inputs=[],
+        outputs=[],
+        producer=PRODUCER,
+    )
+    return [finished(document, index=entry.index)]
 
 
 def _foreign(entry: Entry, context: Context) -> list[Event]:

@@ -14,6 +14,8 @@ from openlineage.client.generated.base import OutputDatasetFacet, RunFacet
 from openlineage.client.generated.dataset_type_dataset import DatasetTypeDatasetFacet
 from openlineage.client.generated.datasource_dataset import DatasourceDatasetFacet
 
+from lineage.sharing import shared
+
 PRODUCER = "urn:odi-audit:lineage"
 """Who made the event. It names no release: an upgrade must not change the bytes of old events."""
 INTEGRATION = "ODI-AUDIT"
@@ -28,13 +30,13 @@ def schema_url(name: str) -> str:
 @lru_cache(maxsize=1_000)
 def data_source(namespace: str) -> DatasourceDatasetFacet:
     """Return the facet that names a dataset's source; made once for each."""
-    return DatasourceDatasetFacet(name=namespace, uri=namespace, producer=PRODUCER)
+    return shared(DatasourceDatasetFacet(name=namespace, uri=namespace, producer=PRODUCER))
 
 
 @lru_cache(maxsize=100)
 def dataset_type(word: str) -> DatasetTypeDatasetFacet:
     """Return the facet that says what a dataset is; made once for each word."""
-    return DatasetTypeDatasetFacet(datasetType=word, producer=PRODUCER)
+    return shared(DatasetTypeDatasetFacet(datasetType=word, producer=PRODUCER))
 
 
 @attr.define(kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from lineage.sharing import OPEN_MAX, Once
 from odi_audit import clock
 from odi_audit.canonical import Json, JsonObject
 from odi_audit.model.entries import Entry
@@ -67,6 +68,13 @@ def texts(facts: JsonObject, key: str) -> list[str]:
 def offsets(entry: Entry) -> Offsets | None:
     """Return which part of a source an entry speaks of; None where it cannot be told any more."""
     body = obj(entry.facts, "offsets")
+    return _offsets.get((body,), None, lambda: _parsed(body))
+
+
+_offsets: Once[Offsets | None] = Once(OPEN_MAX)
+
+
+def _parsed(body: JsonObject) -> Offsets | None:
     if not isinstance(body.get("ranges"), Mapping) or text(body, "source") is None:
         return None
     try:

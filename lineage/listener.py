@@ -163,11 +163,9 @@ def _batch(index: int, context: Context) -> _Link | None:
     attempt = attempt_of(entry, context)
     job = runs.job_ref(entry.job or "odi/unknown")
     own = runs.child(job, [(item.operation, item.table) for item in attempt.operations])
-    parent = runs.parent_facet(RunRef(job=own, run=attempt.run), entry)
-    above = facts.text(entry.facts, "parent_run")
-    if runs.is_run_id(above):
-        assert above is not None
-        parent.root = runs.parent_facet(RunRef(job=job, run=RunId(above)), entry).root
+    run = facts.text(entry.facts, "parent_run") or ""
+    above = RunRef(job=job, run=RunId(run)) if runs.is_run_id(run) else None
+    parent = runs.parent_facet(RunRef(job=own, run=attempt.run), entry, above=above)
     tables: set[tuple[str, str]] = set()
     for described in attempt.described:
         ref = TableRef(
@@ -181,11 +179,8 @@ def _batch(index: int, context: Context) -> _Link | None:
 
 def _below(parent: RunRef, run: ListenerRun) -> ParentRunFacet:
     """Return a parent with the root that the listener was told, if that is a run above its own."""
-    made = runs.parent_facet(parent, None)
     root, own = _ref(facts.obj(run.parent, "root")), _ref(run.parent)
-    if root is not None and root != own:
-        made.root = runs.parent_facet(root, None).root
-    return made
+    return runs.parent_facet(parent, None, above=None if root == own else root)
 
 
 def _ref(raw: JsonObject) -> RunRef | None:

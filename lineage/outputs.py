@@ -6,6 +6,7 @@ never give a table a version that its entry does not name.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from openlineage.client.event_v2 import InputDataset, OutputDataset
@@ -22,6 +23,7 @@ from openlineage.client.generated.input_statistics_input_dataset import (
 from openlineage.client.generated.lifecycle_state_change_dataset import (
     LifecycleStateChange,
     LifecycleStateChangeDatasetFacet,
+    PreviousIdentifier,
 )
 from openlineage.client.generated.output_statistics_output_dataset import (
     OutputStatisticsOutputDatasetFacet,
@@ -30,7 +32,8 @@ from openlineage.client.generated.output_statistics_output_dataset import (
 from lineage import columns, facts, quality
 from lineage.context import Context
 from lineage.facets import PRODUCER, CommitMetrics, IcebergCommitReportOutputDatasetFacet
-from lineage.tables import TableView, table_facets, view
+from lineage.sharing import shared
+from lineage.tables import TableView, symlink, table_facets, view
 from odi_audit.canonical import JsonObject
 from odi_audit.model.entries import Entry, Kind
 from odi_audit.model.offsets import OffsetKind
@@ -84,11 +87,9 @@ def output(
     described = _described(intent, effect)
     held = None if intent is None else columns.column_lineage(described, intent, context)
     made: dict[str, Any] = dict(table_facets(table, snapshot))
-    change = _lifecycle(effect)
+    change = _change(effect, table, context)
     if change is not None:
-        made["lifecycleStateChange"] = LifecycleStateChangeDatasetFacet(
-            lifecycleStateChange=change, producer=PRODUCER
-        )
+        made["lifecycleStateChange"] = change
     if held is not None:
         made |= _columns(held, made)
     counts = facts.obj(facts.obj(staged, effect.table.uuid), "counts")
@@ -159,6 +160,30 @@ def _version(effect: Entry, intent: Entry | None) -> str | None:
         return named
     # DDL and expiry leave the table's rows as they were.
     return head_of(intent)
+
+
+def _change(
+    effect: Entry, table: TableView, context: Context
+) -> LifecycleStateChangeDatasetFacet | None:
+    """Return what became of the table, and its former name if it was renamed since its last change.
+
+    A rename makes no snapshot and passes the committer by: the next change shows it.
+    """
+    word = _lifecycle(effect)
+    former = context.name_before(table.ref.uuid, effect.index)
+    if former is None or former == table.ref.name:
+        return None if word is None else _state(word)
+    link = symlink(table, former)
+    return LifecycleStateChangeDatasetFacet(
+        lifecycleStateChange=word or LifecycleStateChange.RENAME,
+        previousIdentifier=PreviousIdentifier(name=link.name, namespace=link.namespace),
+        producer=PRODUCER,
+    )
+
+
+@cache
+def _state(word: LifecycleStateChange) -> LifecycleStateChangeDatasetFacet:
+    return shared(LifecycleStateChangeDatasetFacet(lifecycleStateChange=word, producer=PRODUCER))
 
 
 def _lifecycle(effect: Entry) -> LifecycleStateChange | None:

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from openlineage.client.generated import parent_run
 from openlineage.client.generated.base import Job, JobFacet, RunFacet
@@ -27,6 +28,7 @@ from openlineage.client.generated.execution_parameters_run import (
 )
 from openlineage.client.generated.job_type_job import JobTypeJobFacet
 from openlineage.client.generated.nominal_time_run import NominalTimeRunFacet
+from openlineage.client.generated.ownership_job import Owner, OwnershipJobFacet
 from openlineage.client.generated.processing_engine_run import ProcessingEngineRunFacet
 from openlineage.client.generated.source_code_location_job import SourceCodeLocationJobFacet
 from openlineage.client.generated.sql_job import SQLJobFacet
@@ -35,6 +37,7 @@ from openlineage.client.generated.tags_run import TagsRunFacet, TagsRunFacetFiel
 from lineage import facts
 from lineage.facets import INTEGRATION, PRODUCER
 from lineage.naming import accepted
+from lineage.sharing import MADE_MAX, shared
 from odi_audit import clock
 from odi_audit.canonical import Json, JsonObject, digest, encode
 from odi_audit.ids import RunId
@@ -104,10 +107,17 @@ def is_run_id(text: str | None) -> bool:
 # -- run facets ------------------------------------------------------------------------------------
 
 
-def parent_facet(parent: RunRef, intent: Entry | None) -> parent_run.ParentRunFacet:
-    """Return the parent with its root: the scheduler's run where it is known, else the parent."""
-    root = (None if intent is None else _scheduler(intent)) or parent
-    return parent_run.ParentRunFacet(
+def parent_facet(
+    parent: RunRef, intent: Entry | None, *, above: RunRef | None = None
+) -> parent_run.ParentRunFacet:
+    """Return the parent with its root: the scheduler's run where it is known, else the topmost."""
+    root = None if intent is None else _scheduler(intent)
+    return _parent(parent, root or above or parent)
+
+
+@lru_cache(maxsize=MADE_MAX)
+def _parent(parent: RunRef, root: RunRef) -> parent_run.ParentRunFacet:
+    facet = parent_run.ParentRunFacet(
         run=parent_run.Run(runId=parent.run, facets=None),
         job=parent_run.Job(namespace=parent.job.namespace, name=parent.job.name, facets=None),
         root=parent_run.Root(
@@ -116,6 +126,7 @@ def parent_facet(parent: RunRef, intent: Entry | None) -> parent_run.ParentRunFa
         ),
         producer=PRODUCER,
     )
+    return shared(facet)
 
 
 def intent_facets(intent: Entry, offsets: Offsets | None) -> dict[str, RunFacet]:
@@ -124,11 +135,8 @@ def intent_facets(intent: Entry, offsets: Offsets | None) -> dict[str, RunFacet]
     engine = facts.obj(intent.facts, "engine")
     version = facts.text(engine, "version")
     if version is not None:
-        made["processing_engine"] = ProcessingEngineRunFacet(
-            version=version,
-            name=facts.text(engine, "name"),
-            openlineageAdapterVersion=facts.text(engine, "odi_audit"),
-            producer=PRODUCER,
+        made["processing_engine"] = _engine(
+            version, facts.text(engine, "name"), facts.text(engine, "odi_audit")
         )
     window = None if offsets is None else _window(offsets)
     if window is not None:
@@ -148,6 +156,15 @@ def intent_facets(intent: Entry, offsets: Offsets | None) -> dict[str, RunFacet]
             parameters=parameters, producer=PRODUCER
         )
     return made
+
+
+@lru_cache(maxsize=MADE_MAX)
+def _engine(version: str, name: str | None, adapter: str | None) -> ProcessingEngineRunFacet:
+    return shared(
+        ProcessingEngineRunFacet(
+            version=version, name=name, openlineageAdapterVersion=adapter, producer=PRODUCER
+        )
+    )
 
 
 def nominal(start: str, end: str | None = None) -> NominalTimeRunFacet:
@@ -181,28 +198,47 @@ def job_of(
     code: str | None = None,
     sql: str | None = None,
     description: str | None = None,
+    owner: str | None = None,
+    streaming: bool = False,
 ) -> Job:
     """Return a job with the facets that are known of it.
 
     A micro-batch of a stream is a batch, with an end of its own. Said to be streaming, Marquez
     would drop the job's outputs at each start, and not take them up again at the end.
     """
-    made: dict[str, JobFacet] = {
-        "jobType": JobTypeJobFacet(
-            processingType="BATCH",
-            integration=INTEGRATION,
-            jobType=what.upper(),
-            producer=PRODUCER,
-        )
-    }
+    made: dict[str, JobFacet] = {"jobType": _job_type(what, streaming)}
     location = None if code is None else _source_code(code)
     if location is not None:
         made["sourceCodeLocation"] = location
     if sql is not None:
         made["sql"] = SQLJobFacet(query=sql, dialect="spark", producer=PRODUCER)
     elif description is not None:
-        made["documentation"] = DocumentationJobFacet(description=description, producer=PRODUCER)
+        made["documentation"] = _documentation(description)
+    if owner is not None:
+        made["ownership"] = _ownership(owner)
     return Job(namespace=ref.namespace, name=ref.name, facets=made)
+
+
+@lru_cache(maxsize=MADE_MAX)
+def _job_type(what: str, streaming: bool) -> JobTypeJobFacet:
+    return shared(
+        JobTypeJobFacet(
+            processingType="STREAMING" if streaming else "BATCH",
+            integration=INTEGRATION,
+            jobType=what.upper(),
+            producer=PRODUCER,
+        )
+    )
+
+
+@lru_cache(maxsize=MADE_MAX)
+def _documentation(description: str) -> DocumentationJobFacet:
+    return shared(DocumentationJobFacet(description=description, producer=PRODUCER))
+
+
+@lru_cache(maxsize=MADE_MAX)
+def _ownership(owner: str) -> OwnershipJobFacet:
+    return shared(OwnershipJobFacet(owners=[Owner(name=owner)], producer=PRODUCER))
 
 
 def statement(operation: JsonObject) -> str | None:
@@ -273,15 +309,18 @@ def _shown(key: str, value: Json) -> str:
     return value if isinstance(value, str) else encode(value).decode()
 
 
+@lru_cache(maxsize=MADE_MAX)
 def _source_code(code: str) -> SourceCodeLocationJobFacet | None:
     repository, page = _REPOSITORY.match(code), _PAGE.match(code)
     match = repository or page
     if match is None:
         return None
-    return SourceCodeLocationJobFacet(
-        type="git",
-        url=code if repository is None else repository["url"],
-        repoUrl=None if repository is None else repository["url"],
-        version=match["version"],
-        producer=PRODUCER,
+    return shared(
+        SourceCodeLocationJobFacet(
+            type="git",
+            url=code if repository is None else repository["url"],
+            repoUrl=None if repository is None else repository["url"],
+            version=match["version"],
+            producer=PRODUCER,
+        )
     )

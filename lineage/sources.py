@@ -11,6 +11,7 @@ import posixpath
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from openlineage.client.generated.base import DatasetFacet, InputDataset, InputDatasetFacet
 from openlineage.client.generated.base_subset_dataset import (
@@ -43,6 +44,7 @@ from lineage.naming import (
     of_topic,
     trimmed,
 )
+from lineage.sharing import OPEN_MAX, Once, shared
 from odi_audit.errors import UsageError
 from odi_audit.model.offsets import OffsetKind, Offsets, Place, Range
 
@@ -75,6 +77,14 @@ def sources_of(offsets: Offsets, read: Collection[DatasetName] = ()) -> list[Sou
     Work that is named by the caller's own key has no source that anybody could name; what a table
     does on itself has the table, which the caller of this function knows better.
     """
+    return _found.get((offsets,), frozenset(read), lambda: _sources(offsets, read))
+
+
+_found: Once[list[Source]] = Once(OPEN_MAX)
+_subsets: Once[InputSubsetInputDatasetFacet] = Once(OPEN_MAX)
+
+
+def _sources(offsets: Offsets, read: Collection[DatasetName]) -> list[Source]:
     match offsets.kind:
         case OffsetKind.KAFKA:
             found = _topics(offsets)
@@ -97,9 +107,7 @@ def input_dataset(source: Source, *, read: bool = False) -> InputDataset:
         facets["datasetType"] = dataset_type(source.kind)
     about: dict[str, InputDatasetFacet] = {}
     if source.part is not None:
-        about["subset"] = InputSubsetInputDatasetFacet(
-            inputCondition=source.part, producer=PRODUCER
-        )
+        about["subset"] = _subsets.get((source.part,), None, partial(_subset, source.part))
     if read and (source.rows, source.size_bytes, source.files) != (None, None, None):
         about["inputStatistics"] = InputStatisticsInputDatasetFacet(
             rowCount=source.rows,
@@ -110,6 +118,10 @@ def input_dataset(source: Source, *, read: bool = False) -> InputDataset:
     return InputDataset(
         namespace=namespace, name=source.name.name, facets=facets, inputFacets=about
     )
+
+
+def _subset(part: BaseSubsetCondition) -> InputSubsetInputDatasetFacet:
+    return shared(InputSubsetInputDatasetFacet(inputCondition=part, producer=PRODUCER))
 
 
 def offsets_facet(offsets: Offsets) -> OdiOffsetsRunFacet:

@@ -7,9 +7,9 @@ or a location that the ledger did not record for that moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING
 
 from openlineage.client.generated.catalog_dataset import CatalogDatasetFacet
@@ -27,6 +27,7 @@ from lineage import facts
 from lineage.context import EFFECTS_MAX, Context
 from lineage.facets import INTEGRATION, PRODUCER, data_source, dataset_type
 from lineage.naming import UNPLACED, DatasetName, accepted, of_database, of_location
+from lineage.sharing import MADE_MAX, Once, shared
 from odi_audit.canonical import Json, JsonObject
 from odi_audit.errors import UsageError
 from odi_audit.model.entries import Entry, Kind
@@ -113,53 +114,44 @@ def view(
     )
 
 
-def table_facets(
-    table: TableView, snapshot: str | None, tags: Iterable[tuple[str, str]] = ()
-) -> dict[str, DatasetFacet]:
+def table_facets(table: TableView, snapshot: str | None) -> dict[str, DatasetFacet]:
     """Return the facets that a table has whether it is read or written."""
     named = table.name
     made: dict[str, DatasetFacet] = {
         "dataSource": data_source(named.namespace),
         "datasetType": dataset_type("TABLE"),
         "storage": _storage(),
-        "symlinks": SymlinksDatasetFacet(
-            identifiers=[_symlink(table)],
-            producer=PRODUCER,
-        ),
+        "symlinks": _symlinks(symlink(table, table.ref.name)),
     }
     if table.schema:
-        made["schema"] = schema_facet(table.schema)
+        made["schema"] = _schemas.get((table.schema,), None, partial(schema_facet, table.schema))
     if snapshot is not None:
         made["version"] = DatasetVersionDatasetFacet(datasetVersion=snapshot, producer=PRODUCER)
     if facts.text(table.catalog, "name") is not None:
-        made["catalog"] = _catalog(table.catalog)
+        made["catalog"] = _catalog(
+            *(facts.text(table.catalog, key) for key in ("name", "type", "uri", "warehouse"))
+        )
     if table.owner is not None:
-        made["ownership"] = OwnershipDatasetFacet(
-            owners=[Owner(name=table.owner)], producer=PRODUCER
-        )
-    given = list(tags)
+        made["ownership"] = _ownership(table.owner)
     if table.format_version is not None:
-        given.insert(0, ("format-version", str(table.format_version)))
-    if given:
-        made["tags"] = TagsDatasetFacet(
-            tags=[
-                TagsDatasetFacetFields(key=key, value=value, source=INTEGRATION)
-                for key, value in given
-            ],
-            producer=PRODUCER,
-        )
+        made["tags"] = _format_tag(table.format_version)
     return made
 
 
 def schema_facet(schema: JsonObject) -> SchemaDatasetFacet:
     """Return an Iceberg schema as a facet, types named as Spark names them."""
-    return SchemaDatasetFacet(
-        fields=[
-            _field(facts.text(item, "name") or "", item.get("type"), item, place)
-            for place, item in enumerate(facts.objects(schema, "fields"), 1)
-        ],
-        producer=PRODUCER,
+    return shared(
+        SchemaDatasetFacet(
+            fields=[
+                _field(facts.text(item, "name") or "", item.get("type"), item, place)
+                for place, item in enumerate(facts.objects(schema, "fields"), 1)
+            ],
+            producer=PRODUCER,
+        )
     )
+
+
+_schemas: Once[SchemaDatasetFacet] = Once()
 
 
 # -- what the ledger knows of a table -----------------------------------------------------------
@@ -265,34 +257,63 @@ def _held(entry: Entry | None, ref: TableRef) -> JsonObject:
 
 @cache
 def _storage() -> StorageDatasetFacet:
-    return StorageDatasetFacet(storageLayer="iceberg", fileFormat="parquet", producer=PRODUCER)
+    return shared(
+        StorageDatasetFacet(storageLayer="iceberg", fileFormat="parquet", producer=PRODUCER)
+    )
 
 
-def _symlink(table: TableView) -> Identifier:
-    uri, kind = facts.text(table.catalog, "uri"), facts.text(table.catalog, "type")
-    named = DatasetName(namespace="iceberg", name=table.ref.name)
+def symlink(table: TableView, name: str) -> DatasetName:
+    """Return a table's name in the catalog, or what it was when it was called otherwise."""
+    return _symlink(facts.text(table.catalog, "type"), facts.text(table.catalog, "uri"), name)
+
+
+@lru_cache(maxsize=MADE_MAX)
+def _symlink(kind: str | None, uri: str | None, table: str) -> DatasetName:
+    named = DatasetName(namespace="iceberg", name=table)
     if uri is not None and kind == "jdbc":
         try:
-            named = of_database(uri, table.ref.name)
+            named = of_database(uri, table)
         except UsageError:
             # A catalog in a file: the file is the namespace.
-            named = DatasetName(namespace=uri.removeprefix("jdbc:"), name=table.ref.name)
+            named = DatasetName(namespace=uri.removeprefix("jdbc:"), name=table)
     elif uri is not None:
-        named = DatasetName(namespace=uri, name=table.ref.name)
-    return Identifier(namespace=accepted(named.namespace), name=named.name, type="TABLE")
+        named = DatasetName(namespace=uri, name=table)
+    return DatasetName(namespace=accepted(named.namespace), name=named.name)
 
 
-def _catalog(catalog: JsonObject) -> CatalogDatasetFacet:
-    return CatalogDatasetFacet(
-        framework="iceberg",
-        type=facts.text(catalog, "type") or "unknown",
-        name=facts.text(catalog, "name") or "",
-        metadataUri=facts.text(catalog, "uri"),
-        warehouseUri=facts.text(catalog, "warehouse"),
-        source="spark",
-        catalogProperties=None,
-        producer=PRODUCER,
+@lru_cache(maxsize=MADE_MAX)
+def _symlinks(named: DatasetName) -> SymlinksDatasetFacet:
+    link = Identifier(namespace=named.namespace, name=named.name, type="TABLE")
+    return shared(SymlinksDatasetFacet(identifiers=[link], producer=PRODUCER))
+
+
+@lru_cache(maxsize=MADE_MAX)
+def _catalog(
+    name: str | None, kind: str | None, uri: str | None, warehouse: str | None
+) -> CatalogDatasetFacet:
+    return shared(
+        CatalogDatasetFacet(
+            framework="iceberg",
+            type=kind or "unknown",
+            name=name or "",
+            metadataUri=uri,
+            warehouseUri=warehouse,
+            source="spark",
+            catalogProperties=None,
+            producer=PRODUCER,
+        )
     )
+
+
+@lru_cache(maxsize=MADE_MAX)
+def _ownership(owner: str) -> OwnershipDatasetFacet:
+    return shared(OwnershipDatasetFacet(owners=[Owner(name=owner)], producer=PRODUCER))
+
+
+@lru_cache(maxsize=MADE_MAX)
+def _format_tag(version: int) -> TagsDatasetFacet:
+    tag = TagsDatasetFacetFields(key="format-version", value=str(version), source=INTEGRATION)
+    return shared(TagsDatasetFacet(tags=[tag], producer=PRODUCER))
 
 
 def _field(

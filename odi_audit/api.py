@@ -9,7 +9,7 @@ import getpass
 import os
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,12 +33,14 @@ def run(
     spark: SparkSession | None = None,
     principal: str | None = None,
     code: str | None = None,
+    about: Mapping[str, str] | None = None,
     reach: Callable[[str], None] = nowhere,
 ) -> Run:
     """Start a run of a job: ``with odi.run("sales/orders_import") as run: …``.
 
     The lake is the one named, else ``ODI_LAKE``, else the one found from the current folder
-    upwards. A session that is given must have the lake's conf (``odi-audit spark-conf``).
+    upwards. A session that is given must have the lake's conf (``odi-audit spark-conf``). ``about``
+    may say ``owner`` and ``description`` of the job, for the record and for lineage.
 
     Raises:
         UsageError: the job's name is not of the form namespace/name.
@@ -48,7 +50,7 @@ def run(
     workspace = find(lake)
     if spark is not None:
         workspace.use_spark(spark)
-    parts = parts_of(workspace, principal=principal, code=code, reach=reach)
+    parts = parts_of(workspace, principal=principal, code=code, about=about, reach=reach)
     return Run(parts, name, new_run_id())
 
 
@@ -111,6 +113,7 @@ def parts_of(
     *,
     principal: str | None = None,
     code: str | None = None,
+    about: Mapping[str, str] | None = None,
     reach: Callable[[str], None] = nowhere,
 ) -> Parts:
     """Wire a workspace to what the committer needs."""
@@ -126,4 +129,5 @@ def parts_of(
         code=code or settings.run.code_version or f"odi-audit {version()}",
         reach=reach,
         beside=companion.of(settings),
+        about=dict(about or {}),
     )

@@ -78,10 +78,14 @@ class LogSettings(Section):
 
 
 class RunSettings(Section):
-    """Who runs what: both go into every stamp."""
+    """Who runs what: both go into every stamp.
+
+    ``pulse_s``: how often a batch that is under way for so long is told in the ledger; 0 is never.
+    """
 
     principal: str = Field("", max_length=200)
     code_version: str = Field("", max_length=200)
+    pulse_s: float = Field(300.0, ge=0, le=86_400)
 
 
 class LimitSettings(Section):

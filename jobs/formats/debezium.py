@@ -260,9 +260,9 @@ class DebeziumDecoder:
         return made
 
 
-def event_key(keys: Iterable[bytes | None]) -> tuple[str, ...]:
+def event_key(keys: Iterable[bytes | None], front: Front | None = None) -> tuple[str, ...]:
     """Return the columns by which events themselves tell rows apart; none where no key says so."""
-    front = JsonFront()
+    front = front or JsonFront()
     for key in keys:
         if key is None:
             continue

@@ -67,7 +67,9 @@ def wire_of(schema: Mapping[str, Any]) -> Wire:
         kind = schema["type"]
         return Wire(
             kind=str(kind),
-            logical=schema.get("name") if kind != "struct" or _known(schema) else None,
+            logical=schema.get("name")
+            if kind != "struct" or is_known(str(schema.get("name")))
+            else None,
             parameters=schema.get("parameters") or {},
             items=wire_of(schema["items" if kind == "array" else "values"])
             if kind in {"array", "map"}
@@ -107,9 +109,9 @@ def suggested(wire: Wire) -> pa.DataType:
     return _plain_type(wire.kind)
 
 
-def _known(schema: Mapping[str, Any]) -> bool:
-    # A table's own struct has the table's name; only Debezium's few mean a logical type.
-    return str(schema.get("name")).startswith(_DATA)
+def is_known(name: str) -> bool:
+    """Say whether the name of a struct means a logical type: a table's own has the table's name."""
+    return name.startswith(_DATA)
 
 
 def _plain_type(kind: str) -> pa.DataType:

@@ -33,7 +33,8 @@ class Decoded:
     ``places`` has the place in the chunk of each row. ``unknown`` are fields that records hold and
     the table does not, by their dotted name, with the Arrow type that their values suggest.
     ``wider`` are columns whose type is too narrow for some values, with a type that is not; those
-    records are rejects until the column is widened.
+    records are rejects until the column is widened. ``schemas`` are the ids, in the schema
+    registry, of the schemas under which records were written, ``key_schemas`` those of their keys.
     """
 
     rows: pa.Table
@@ -41,6 +42,8 @@ class Decoded:
     rejects: tuple[Reject, ...] = ()
     unknown: dict[str, pa.DataType] = field(default_factory=dict)
     wider: dict[str, pa.DataType] = field(default_factory=dict)
+    schemas: tuple[int, ...] = ()
+    key_schemas: tuple[int, ...] = ()
 
 
 class Unreadable(Exception):

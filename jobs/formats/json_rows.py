@@ -7,10 +7,9 @@ with another.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from jobs.formats.decoded import REASON_LENGTH_MAX, Decoded, Reject, isolate
 
@@ -44,6 +43,7 @@ class JsonDecoder:
             unexpected_field_behavior="error" if strict else "infer",
         )
         self._required = [item.name for item in schema if not item.nullable]
+        self._floats = [item.name for item in schema if _has_floats(item.type)]
         self._nullable = pa.schema([item.with_nullable(nullable=True) for item in schema])
         self._unknown: dict[str, pa.DataType] = {}
 
@@ -51,21 +51,12 @@ class JsonDecoder:
         """Decode a chunk of records."""
         import pyarrow as pa
 
-        documents: list[bytes] = []
-        at: list[int] = []
-        rejects: list[Reject] = []
-        for place, value in enumerate(values):
-            if value and value[:1] == b"{":
-                documents.append(value)
-                at.append(place)
-                continue
-            trimmed = (value or b"").strip()
-            if trimmed[:1] == b"{":
-                documents.append(trimmed)
-                at.append(place)
-            else:
-                rejects.append(Reject(place=place, reason=_what_it_is(value, trimmed)))
-        tables, bad = isolate(documents, self._parse)
+        documents, at, rejects, sure = _documents(values)
+        tables, bad = isolate(documents[:sure], self._parse)
+        for place in range(sure, len(documents)):
+            parsed, problems = isolate(documents[place : place + 1], self._parse)
+            tables += [(place, table) for _, table in parsed]
+            bad += [Reject(place=place, reason=item.reason) for item in problems]
         wider = self._wider([documents[item.place] for item in bad]) if bad else {}
         rejects += [Reject(place=at[item.place], reason=_plain(item.reason)) for item in bad]
         unknown, self._unknown = self._unknown, {}
@@ -74,6 +65,8 @@ class JsonDecoder:
         for first, table in tables:
             rows, kept, lacking = self._complete(table)
             good.append(rows)
+            if rows.num_rows == len(values):
+                return Decoded(rows=rows, places=range(len(values)), unknown=unknown)
             places += [at[first + place] for place in kept]
             rejects += [
                 Reject(place=at[first + place], reason=f"column {name} is required, and is null")
@@ -82,7 +75,7 @@ class JsonDecoder:
         rows = pa.concat_tables(good) if good else self._schema.empty_table()
         return Decoded(
             rows=rows,
-            places=range(len(values)) if len(places) == len(values) else tuple(places),
+            places=tuple(places),
             rejects=tuple(sorted(rejects, key=lambda item: item.place)),
             unknown=unknown,
             wider=wider,
@@ -99,7 +92,7 @@ class JsonDecoder:
         return {
             item.name: kind
             for item in self._schema
-            if (kind := _needed(item.type, made.rows[item.name])) is not None
+            if (kind := needed(item.type, made.rows[item.name])) is not None
         }
 
     def _parse(self, documents: Sequence[bytes]) -> pa.Table:
@@ -109,10 +102,13 @@ class JsonDecoder:
         data = b"\n".join(documents)
         # One block: no document is cut at its end, whatever line breaks it has inside.
         options = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
-        table = pj.read_json(io.BytesIO(data), parse_options=self._options, read_options=options)
+        source = pa.BufferReader(data)
+        table = pj.read_json(source, parse_options=self._options, read_options=options)
         if table.num_rows == len(documents):
             for name, kind in _unknown(table.schema, self._wire):
                 self._unknown.setdefault(name, kind)
+        for name in self._floats:
+            _check_range(name, table[name])
         columns = [_converted(table[item.name], item.type, self._times) for item in self._schema]
         # Every column is nullable here: nulls in required ones make rejects, not errors.
         return pa.table(columns, schema=self._nullable)
@@ -130,6 +126,40 @@ class JsonDecoder:
             return rows.cast(self._schema), range(rows.num_rows), []
         kept = [place for place in range(rows.num_rows) if place not in lacking]
         return rows.take(pa.array(kept, pa.int64())).cast(self._schema), kept, list(lacking.items())
+
+
+def _documents(
+    values: Sequence[bytes | None],
+) -> tuple[Sequence[bytes], Sequence[int], list[Reject], int]:
+    """Return what may be JSON objects, the place of each, the rest as rejects, and a number.
+
+    So many of the first documents may be parsed together: each begins and ends as an object does,
+    so none can be completed by the next one, and as many rows as documents means a row from each.
+    """
+    if _all_objects(values):
+        return cast("Sequence[bytes]", values), range(len(values)), [], len(values)
+    found: list[tuple[int, bytes]] = []
+    odd: list[tuple[int, bytes]] = []
+    rejects: list[Reject] = []
+    for place, value in enumerate(values):
+        trimmed = (value or b"").strip()
+        if trimmed[:1] != b"{":
+            rejects.append(Reject(place=place, reason=_what_it_is(value, trimmed)))
+        else:
+            (found if trimmed[-1:] == b"}" else odd).append((place, trimmed))
+    both = found + odd
+    return [value for _, value in both], [place for place, _ in both], rejects, len(found)
+
+
+def _all_objects(values: Sequence[bytes | None]) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    data = pa.array(values, pa.binary())
+    if data.null_count:
+        return False
+    ends = pc.and_(pc.starts_with(data, pattern=b"{"), pc.ends_with(data, pattern=b"}"))
+    return bool(pc.all(ends).as_py())
 
 
 def why_not(schema: pa.Schema) -> str | None:
@@ -161,7 +191,7 @@ def widest(schema: pa.Schema) -> pa.Schema:
     return made
 
 
-def _needed(kind: pa.DataType, values: pa.ChunkedArray) -> pa.DataType | None:
+def needed(kind: pa.DataType, values: pa.ChunkedArray) -> pa.DataType | None:
     """Return the wider type that a column needs for values that were read in the widest."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -216,6 +246,30 @@ def _converted(column: pa.ChunkedArray, kind: pa.DataType, times: Times) -> pa.C
     if pa.types.is_timestamp(kind) and pa.types.is_integer(column.type):
         return column.cast(pa.timestamp(_PER_SECOND[times], tz=kind.tz)).cast(kind)
     return column.cast(kind)
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return any(pa.types.is_floating(leaf) for _, leaf in _leaves([pa.field("", kind)]))
+
+
+def _check_range(name: str, column: pa.ChunkedArray) -> None:
+    """Refuse a number that is too large for its column: Arrow reads it as infinite.
+
+    Raises:
+        ValueError: JSON itself has no infinite numbers.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_struct(column.type):
+        for item in column.type:
+            _check_range(f"{name}.{item.name}", pc.struct_field(column, item.name))
+    elif pa.types.is_list(column.type):
+        _check_range(name, pc.list_flatten(column))
+    elif pa.types.is_floating(column.type) and pc.any(pc.is_inf(column)).as_py():
+        raise ValueError(f"column {name} is too narrow for a number: it is of type {column.type}")
 
 
 def _unknown(

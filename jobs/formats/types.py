@@ -5,12 +5,18 @@ Owns the one translation into Spark's words. Must never name a type that Iceberg
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from odi_audit.model.tables import quote
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_NUMBERS = ("int", "bigint", "float", "double")
+"""Of records that show several of these, the last holds them all."""
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def spark_type(kind: pa.DataType) -> str:
@@ -40,6 +46,29 @@ def spark_type(kind: pa.DataType) -> str:
         fields = ", ".join(f"{quote(item.name)}: {spark_type(item.type)}" for item in kind)
         return f"struct<{fields}>"
     return "string"
+
+
+def together(samples: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Return the columns that samples of records show, each with the type that holds them all.
+
+    Of two types of which neither holds the other the first one stays: what is of the other does
+    not fit, and is told apart record by record.
+    """
+    found: dict[str, str] = {}
+    for sample in samples:
+        for name, kind in sample.items():
+            found[name] = wider_of(found[name], kind) if name in found else kind
+    return found
+
+
+def wider_of(one: str, other: str) -> str:
+    """Return which of two types in Spark's words holds the values of both; else the first."""
+    if one in _NUMBERS and other in _NUMBERS:
+        return max(one, other, key=_NUMBERS.index)
+    first, second = _DECIMAL.fullmatch(one), _DECIMAL.fullmatch(other)
+    if first and second and first[2] == second[2]:
+        return max(one, other, key=lambda kind: int(kind[8:].partition(",")[0]))
+    return one
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -12,6 +12,7 @@ from typing import TypeVar
 from jobs.runner.tables import Growth, grow
 from odi_audit.committer.run import Run
 from odi_audit.errors import CommitConflict, OdiError, Retry
+from odi_audit.ids import BatchId
 
 GROW_MAX = 5
 """Each try may find fields that the last one did not read far enough to see."""
@@ -36,8 +37,12 @@ class TableTooSmall(OdiError):
         self.growth = dict(growth)
 
 
-def until_it_fits(run: Run, attempt: Callable[[], Made]) -> tuple[Made, tuple[str, ...]]:
+def until_it_fits(
+    run: Run, attempt: Callable[[], Made], *, batch: BatchId | None = None
+) -> tuple[Made, tuple[str, ...]]:
     """Try a batch, and change its tables as long as it asks for that; return what changed.
+
+    ``batch`` is its id: the history of a table then says which batch brought a column.
 
     Raises:
         CommitConflict: the tables were changed several times, and it still asks for more.
@@ -49,7 +54,7 @@ def until_it_fits(run: Run, attempt: Callable[[], Made]) -> tuple[Made, tuple[st
         except TableTooSmall as small:
             for table, growth in small.growth.items():
                 if growth:
-                    grow(run, table, growth)
+                    grow(run, table, growth, batch)
                     grown.append(table)
     raise CommitConflict(
         f"the tables {', '.join(dict.fromkeys(grown))} were changed {GROW_MAX} times for one "

@@ -18,7 +18,7 @@ from jobs.runner.tables import Growth
 from jobs.tasks.dead_letters import Origin
 from jobs.tasks.files import FilesWork, Report, Route
 from odi_audit.errors import RuleBroken
-from odi_audit.ids import batch_id
+from odi_audit.ids import BatchId, batch_id
 from odi_audit.model.contract import Contract
 from odi_audit.model.shares import WHOLE, Follows, Share
 from odi_audit.settings import catalog_pyiceberg_properties
@@ -27,7 +27,9 @@ from odi_audit.spark.loose import loose_table
 if TYPE_CHECKING:
     from jobs.sources.base import Plan
     from jobs.sources.kafka import KafkaSource
+    from jobs.sources.registry import RegistryAccess
     from jobs.tasks.decoders import Format
+    from odi_audit.canonical import JsonObject
     from odi_audit.committer.run import Run
     from odi_audit.model.loose import LooseFile, LooseTable
     from odi_audit.spark.live import LiveTable
@@ -67,7 +69,9 @@ class KafkaArrow:
             Refused, CommitConflict, OutcomeUnknown: as of every commit.
         """
         began = time.monotonic()
-        (receipt, report), grown = until_it_fits(run, lambda: self._attempt(run, plan))
+        (receipt, report), grown = until_it_fits(
+            run, lambda: self._attempt(run, plan), batch=_batch(run, plan)
+        )
         return Done(
             plan=plan,
             receipt=receipt,
@@ -98,6 +102,7 @@ class KafkaArrow:
                 contract=target.contract,
                 share=_share(target, targets, plan),
             )
+            batch.note(target.table.ref.name, reading.source_facts(target))
         return batch.commit(), reading.report
 
 
@@ -136,9 +141,15 @@ class _Reading:
 
         return write
 
+    def source_facts(self, target: Destination) -> Callable[[], JsonObject]:
+        """Return what tells under which schemas the records for a table were written."""
+        access: RegistryAccess | None = getattr(target.format, "registry", None)
+        registry = None if access is None else access.url
+        return lambda: self.report.schemas.facts(registry, target.topics)
+
     def _read(self) -> None:
         run, plan = self._run, self._plan
-        label = f"odi-{self._batch()[:14]}"
+        label = f"odi-{_batch(run, plan)[:14]}"
         routes: dict[str, Route] = {}
         for target in self._targets:
             name = target.table.ref.name
@@ -153,7 +164,7 @@ class _Reading:
             options=self._source.options,
             uncommitted=self._source.uncommitted,
             routes=routes,
-            origin=Origin(job=run.job, batch=self._batch(), source=plan.offsets.source),
+            origin=Origin(job=run.job, batch=_batch(run, plan), source=plan.offsets.source),
             dead=None
             if self._dead is None
             else replace(loose_table(self._dead, label), storage=self._storage),
@@ -163,15 +174,16 @@ class _Reading:
         self._done = True
         _check(self.report, self._dead)
 
-    def _batch(self) -> str:
-        offsets = self._plan.offsets
-        return batch_id(
-            job=self._run.job,
-            source=offsets.source,
-            start=offsets.start(),
-            end=offsets.end(),
-            generation=self._plan.generation,
-        )
+
+def _batch(run: Run, plan: Plan) -> BatchId:
+    offsets = plan.offsets
+    return batch_id(
+        job=run.job,
+        source=offsets.source,
+        start=offsets.start(),
+        end=offsets.end(),
+        generation=plan.generation,
+    )
 
 
 def _check(report: Report, dead: LiveTable | None) -> None:

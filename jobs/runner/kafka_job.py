@@ -7,19 +7,22 @@ topic for that than a sample.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jobs.formats.json_rows import JsonDecoder
 from jobs.formats.json_rows import why_not as json_cannot
-from jobs.formats.types import spark_type
+from jobs.formats.types import spark_type, together
 from jobs.runner import tables
 from jobs.runner.kafka_arrow import Destination, KafkaArrow
+from jobs.runner.kafka_formats import format_of
 from jobs.runner.outcome import Done
 from jobs.runner.unfinished import unfinished
-from jobs.sources.base import Choices, Limits, Plan
+from jobs.sources.base import Choices, Lag, Limits, Plan
 from jobs.sources.kafka import KafkaSource
 from jobs.sources.kafka_read import Piece, read
-from jobs.tasks.decoders import Format, JsonFormat, PlainFormat
+from jobs.sources.registry_start import Levels, registered
+from jobs.tasks.decoders import Format
+from jobs.tasks.records import Records
 from odi_audit.errors import NotSupported, UsageError
 from odi_audit.model.contract import Contract
 from odi_audit.model.provenance import OFFSET, PARTITION
@@ -47,6 +50,11 @@ class KafkaJob:
         self._kafka: KafkaSpec = spec.source
         self._source = KafkaSource(spec.source)
         self._identity = ""
+        self._levels = Levels(spec)
+        self._there: set[str] = set()
+        """Tables that were there in an earlier batch; they are looked at anew in each."""
+        self._cut = False
+        """Whether the last batch left topics out, which are due at once."""
         dead = spec.dead_letter
         self._work = KafkaArrow(
             self._source,
@@ -57,6 +65,8 @@ class KafkaJob:
     def prepare(self, run: Run) -> None:
         """Reach the cluster, and make what can be made before the first batch."""
         self._identity = self._source.identity()
+        if self._spec.registry is not None:
+            self._levels.check(self._source.look(self.positions(run)).topics)
         if self._spec.dead_letter is not None:
             tables.make_dead_letters(run, self._spec.dead_letter.table)
 
@@ -70,13 +80,22 @@ class KafkaJob:
         if rest is not None:
             return rest
         others = run.parts.ledger.job_sources(run.job)
-        return self._source.plan(
-            self.positions(run),
+        positions = self.positions(run)
+        plan = self._source.plan(
+            positions,
             limits,
             choices=choices,
             elsewhere=[name for name in others if name != self._identity],
-            waited_s=waited_s,
+            waited_s=float("inf") if self._cut else waited_s,
         )
+        self._cut = False
+        if plan is None or self._spec.target.route is None:
+            return plan
+        self._check_routes([*positions, *plan.offsets.ranges])
+        room = run.parts.settings.limits.batch_tables_max - (self._spec.dead_letter is not None)
+        made = narrowed(plan, positions, room)
+        self._cut = made is not plan
+        return made
 
     def carry_out(self, run: Run, plan: Plan) -> Done:
         """Read, decode, write and commit one batch, once."""
@@ -85,25 +104,54 @@ class KafkaJob:
             self._source.row_bytes = done.bytes / done.records
         return done
 
+    def lag(self, run: Run) -> Lag:
+        """Return how far the job is behind its topics now."""
+        return self._source.lag(self.positions(run))
+
     # -- tables ------------------------------------------------------------------------------
 
     def _destinations(self, run: Run, topics: Sequence[str]) -> list[Destination]:
+        self._levels.check(topics)
         by_table: dict[str, list[str]] = {}
         for topic in topics:
             by_table.setdefault(self._table_of(topic), []).append(topic)
-        found = []
-        for name, fed in by_table.items():
-            table = tables.live(run, name) or self._made(run, name, fed)
-            found.append(
-                Destination(
-                    table=table,
-                    topics=tuple(fed),
-                    format=self._format(),
-                    facts=self._facts(),
-                    contract=self._contract(),
-                )
+        known = self._there
+        found = {name: tables.live(run, name, expected=name in known) for name in by_table}
+        self._there = known | set(by_table)
+        columns = self._columns({n: by_table[n] for n, there in found.items() if there is None})
+        target, kept = self._spec.target, self._fact_types()
+        return [
+            Destination(
+                table=there or tables.make(run, name, columns[name] | kept, target),
+                topics=tuple(by_table[name]),
+                format=self._format(),
+                facts=self._facts(),
+                contract=self._contract(),
             )
-        return found
+            for name, there in found.items()
+        ]
+
+    def _check_routes(self, partitions: Sequence[str]) -> None:
+        route = self._spec.target.route
+        if route is None or route.by != "topic":
+            return
+        names: dict[str, str] = {}
+        for topic in sorted({name.rpartition("-")[0] for name in partitions}):
+            name = table_of(route.table, topic)
+            if name in names:
+                raise UsageError(
+                    f"topics {names[name]} and {topic} would both go to table {name}",
+                    hint="take one of them out of source.pattern, and give it a job of its own",
+                    table=name,
+                )
+            names[name] = topic
+        if len(names) > route.tables_max:
+            raise UsageError(
+                f"the topics of job {self._spec.job} go to {len(names)} tables, but its spec says "
+                f"tables_max: {route.tables_max}",
+                hint="raise target.route.tables_max, or narrow source.pattern",
+                tables=len(names),
+            )
 
     def _table_of(self, topic: str) -> str:
         target = self._spec.target
@@ -112,47 +160,59 @@ class KafkaJob:
             return target.table
         if target.route.by != "topic":
             raise NotSupported("route by field needs Spark's path")
-        name = target.route.table.replace("{topic}", topic.replace(".", "_").replace("-", "_"))
+        name = table_of(target.route.table, topic)
         tables.check_allowed(name, target.route.allow)
         return name
 
-    def _made(self, run: Run, name: str, topics: Sequence[str]) -> LiveTable:
-        columns = self._columns(topics)
-        columns |= self._fact_types()
-        return tables.make(run, name, columns, self._spec.target)
-
-    def _columns(self, topics: Sequence[str]) -> dict[str, str]:
+    def _columns(self, new: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
+        """Return the columns of tables that are not there yet, by the topics that feed them."""
         value = self._kafka.value
         if value.columns is not None:
-            return {column.name: column.definition for column in value.columns.items}
+            given = {column.name: column.definition for column in value.columns.items}
+            return {name: dict(given) for name in new}
         if value.format in {"raw", "text"}:
-            return {"value": "binary" if value.format == "raw" else "string"}
-        found = self._seen(topics)
-        if not found:
-            raise UsageError(
-                f"no record of {', '.join(topics)} shows what the columns are",
-                hint="name them in the spec: source.value.columns",
-            )
+            kind = "binary" if value.format == "raw" else "string"
+            return {name: {"value": kind} for name in new}
+        seen = self._seen([topic for fed in new.values() for topic in fed])
+        found: dict[str, dict[str, str]] = {}
+        for name, fed in new.items():
+            columns = found[name] = together(seen[topic] for topic in fed)
+            if not columns:
+                raise UsageError(
+                    f"no record of {', '.join(fed)} shows what the columns of {name} are",
+                    hint="name them in the spec: source.value.columns",
+                )
         return found
 
-    def _seen(self, topics: Sequence[str]) -> dict[str, str]:
+    def _seen(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Return the fields that a sample of each topic shows; one consumer reads them all."""
         import pyarrow as pa
 
-        cluster = self._source.look({})
-        decoder = JsonDecoder(pa.schema([]))
-        found: dict[str, str] = {}
-        for topic in topics:
-            for number, marks in sorted(cluster.topics[topic].partitions.items()):
-                piece = Piece(
-                    topic=topic,
-                    partition=number,
-                    start=marks.begin,
-                    end=min(marks.end, marks.begin + SAMPLE_MAX),
-                )
-                for _, messages in read(self._source.bootstrap, self._source.options, [piece]):
-                    made = decoder.decode([message.value() for message in messages])
-                    for name, kind in made.unknown.items():
-                        found.setdefault(name, spark_type(kind))
+        found = registered(self._spec, topics)
+        topics = [topic for topic in topics if topic not in found]
+        found |= {topic: {} for topic in topics}
+        if not topics:
+            return found
+        known = self._source.look({}).topics
+        pieces = [
+            Piece(
+                topic=topic,
+                partition=number,
+                start=marks.begin,
+                end=min(marks.end, marks.begin + SAMPLE_MAX),
+            )
+            for topic in topics
+            for number, marks in sorted(known[topic].partitions.items())
+        ]
+        source, decoder = self._source, self._format().decoder(pa.schema([]))
+        for piece, messages in read(
+            source.bootstrap, source.options, pieces, uncommitted=source.uncommitted
+        ):
+            made = decoder.decode(
+                Records(topic=piece.topic, partition=piece.partition, messages=messages)
+            )
+            fields = {name: spark_type(kind) for name, kind in made.unknown.items()}
+            found[piece.topic] = together([found[piece.topic], fields])
         return found
 
     def _facts(self) -> tuple[str, ...]:
@@ -166,16 +226,43 @@ class KafkaJob:
         return {f"_{name}": SPARK_TYPES[f"_{name}"] for name in self._kafka.keep}
 
     def _format(self) -> Format:
-        value = self._kafka.value
-        if value.format in {"raw", "text"}:
-            return PlainFormat(kind="raw" if value.format == "raw" else "text")
-        if value.format == "json":
-            return JsonFormat(strict=self._spec.target.evolve == "strict")
-        raise NotSupported(f"values in format {value.format}")
+        return format_of(self._spec)
 
     def _contract(self) -> Contract:
         given = self._spec.contract
         return Contract(key=given.key, required=given.required, rules=given.rules)
+
+
+def narrowed(plan: Plan, positions: Mapping[str, Position], topics_max: int) -> Plan:
+    """Return a plan over at most so many topics: those that were served longest ago.
+
+    Every topic has its own table here, and so its own share of the offsets: what is left out comes
+    in the next batch. Topics with a gap go first, because that was accepted for this batch.
+    """
+    parts: dict[str, list[str]] = {}
+    for name in plan.offsets.ranges:
+        parts.setdefault(name.rpartition("-")[0], []).append(name)
+    if len(parts) <= topics_max:
+        return plan
+    gaps = {gap.partition.rpartition("-")[0] for gap in plan.gaps}
+
+    def turn(topic: str) -> tuple[bool, int, str]:
+        served = [positions[name].index for name in parts[topic] if name in positions]
+        return topic not in gaps, max(served, default=-1), topic
+
+    kept = [name for topic in sorted(parts, key=turn)[:topics_max] for name in parts[topic]]
+    offsets = plan.offsets.only(kept)
+    rows = sum(
+        part.end - part.start
+        for part in offsets.ranges.values()
+        if isinstance(part.start, int) and isinstance(part.end, int)
+    )
+    return replace(plan, offsets=offsets, rows=rows, more=True)
+
+
+def table_of(template: str, topic: str) -> str:
+    """Return the name of the table that a topic's records go to."""
+    return template.replace("{topic}", topic.replace(".", "_").replace("-", "_"))
 
 
 def arrow_cannot(spec: JobSpec, table: LiveTable | None) -> str | None:
@@ -199,4 +286,6 @@ def arrow_cannot(spec: JobSpec, table: LiveTable | None) -> str | None:
     if table is None:
         return None
     described = loose_table(table, "odi")
+    if spec.source.type == "kafka" and spec.source.value.format == "avro":
+        return files_cannot(described)
     return files_cannot(described) or json_cannot(arrow_schema_of(described))

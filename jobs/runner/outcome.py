@@ -33,6 +33,7 @@ class Ran:
     batches: int
     records: int
     rejects: int
+    bytes: int
     seconds: float
     reason: str
     """Why it ended."""

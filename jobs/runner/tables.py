@@ -16,11 +16,12 @@ from odi_audit import logs
 from odi_audit.errors import NotSupported, TableNotFound, UsageError
 from odi_audit.model.tables import parse, quote
 from odi_audit.spark.jvm import Jvm
-from odi_audit.spark.live import LiveTable, load
+from odi_audit.spark.live import LiveTable, find, load
 
 if TYPE_CHECKING:
     from jobs.spec.model import Target
     from odi_audit.committer.run import Run
+    from odi_audit.ids import BatchId
 
 log = logs.get_logger(__name__)
 
@@ -36,10 +37,16 @@ class Growth:
         return bool(self.add or self.widen)
 
 
-def live(run: Run, table: str) -> LiveTable | None:
-    """Return a table as it is now; None where it is not there."""
+def live(run: Run, table: str, *, expected: bool = False) -> LiveTable | None:
+    """Return a table as it is now; None where it is not there.
+
+    ``expected``: it was there a moment ago, so it need not be asked for before it is loaded.
+    """
+    jvm, catalog = Jvm(run.spark), run.parts.settings.catalog.name
+    if not expected:
+        return find(jvm, catalog, parse(table))
     try:
-        return load(Jvm(run.spark), run.parts.settings.catalog.name, parse(table))
+        return load(jvm, catalog, parse(table))
     except TableNotFound:
         return None
 
@@ -72,7 +79,7 @@ def make(run: Run, table: str, columns: Mapping[str, str], target: Target) -> Li
         provenance=target.provenance,
         if_not_exists=True,
     )
-    made = live(run, table)
+    made = live(run, table, expected=True)
     assert made is not None
     return made
 
@@ -87,10 +94,10 @@ def make_dead_letters(run: Run, table: str) -> LiveTable:
     return found
 
 
-def grow(run: Run, table: str, growth: Growth) -> None:
+def grow(run: Run, table: str, growth: Growth, batch: BatchId | None = None) -> None:
     """Add columns and widen types; each change is in the ledger before the batch that needs it."""
     log.info("table grows", table=table, add=dict(growth.add), widen=dict(growth.widen))
-    run.evolve_schema(table, add=dict(growth.add), widen=dict(growth.widen))
+    run.evolve_schema(table, add=dict(growth.add), widen=dict(growth.widen), for_batch=batch)
 
 
 def check_allowed(table: str, allow: tuple[str, ...]) -> None:

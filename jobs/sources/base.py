@@ -68,6 +68,8 @@ class Choices:
 
 
 NO_CHOICES = Choices()
+ACCEPT_GAP, REPLAY = "accept-gap", "replay"
+"""What a refusal's fact ``choice`` may say: by which option the operator can let the job go on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

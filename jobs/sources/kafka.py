@@ -17,6 +17,8 @@ from jobs.spec.fields import revealed
 from odi_audit.ledger.port import Position
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from jobs.spec.sources import KafkaSource as KafkaSpec
     from jobs.spec.sources import KafkaStart
 
@@ -64,7 +66,8 @@ class KafkaSource:
             start=self._where_to_start(cluster, begun=bool(positions)),
             limits=limits,
             choices=choices,
-            elsewhere=elsewhere,
+            # The same job may also have read files, or have brought dead letters back.
+            elsewhere=[name for name in elsewhere if name.startswith("kafka://")],
             begun=self._begun,
             waited_s=waited_s,
             row_bytes=self.row_bytes,
@@ -72,9 +75,24 @@ class KafkaSource:
         self._begun = True
         return made
 
+    def begin(self, cluster: Cluster) -> Start:
+        """Return where a job begins that has read nothing yet."""
+        return self._where_to_start(cluster, begun=False)
+
     def lag(self, positions: Mapping[str, Position]) -> Lag:
         """Return how far the positions are behind the topics now."""
         return Lag(rows=kafka_plan.behind(self.look(positions), positions))
+
+    def since(self, moment: datetime) -> int:
+        """Return how many records came to the topics since a moment."""
+        cluster = self.look({})
+        places = self._admin.at_time(cluster, moment)
+        ends = {
+            f"{topic.name}-{number}": marks.end
+            for topic in cluster.topics.values()
+            for number, marks in topic.partitions.items()
+        }
+        return sum(max(0, end - places.get(name, end)) for name, end in ends.items())
 
     def _where_to_start(self, cluster: Cluster, *, begun: bool) -> Start:
         return start_of(self._start, cluster, self._admin, begun=begun)

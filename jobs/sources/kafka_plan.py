@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from jobs.sources.base import NO_CHOICES, Choices, Gap, Limits, Plan, share
+from jobs.sources.base import ACCEPT_GAP, NO_CHOICES, REPLAY, Choices, Gap, Limits, Plan, share
 from jobs.sources.kafka_values import (
     EARLIEST,
     Cluster,
@@ -267,8 +267,9 @@ def _checked(parts: Iterable[_Part], choices: Choices) -> list[_Part]:
         raise OffsetGap(
             f"up to {count} records expired before they were read: "
             + _listed([f"{g.partition}: read up to {g.start}, begins at {g.end}" for g in gaps]),
-            hint='go on behind them with --accept-gap "why they may be missing" (it is recorded), '
-            "or bring them back from where they are kept first",
+            hint='to go on behind them, for a reason that is recorded: --accept-gap "why"; '
+            "to lose nothing, bring them back from where they are kept first",
+            choice=ACCEPT_GAP,
             partitions=[gap.partition for gap in gaps[:SHOWN_MAX]],
         )
     return found
@@ -278,8 +279,9 @@ def _other_cluster(cluster: Cluster, elsewhere: Sequence[str]) -> Refused:
     return SourceChanged(
         f"{cluster.bootstrap} is {cluster.source} now, but the job has read from "
         f"{_listed(sorted(elsewhere))}: another cluster answers, whose offsets mean other records",
-        hint="correct source.bootstrap; to read the new cluster from the start rule on purpose, "
-        "pass --generation 1 (or higher)",
+        hint="correct source.servers; to read the new cluster from the start rule on purpose: "
+        "--replay 1 (or higher)",
+        choice=REPLAY,
         source=cluster.source,
         elsewhere=sorted(elsewhere)[:SHOWN_MAX],
     )
@@ -291,8 +293,9 @@ def _recreated(topic: Topic, known: Mapping[int, Position], changed: Sequence[in
         f"topic {topic.name} was deleted and made again: its id was {last.identity} in batch "
         f"{last.batch} and is {topic.id}, so its offsets mean other records "
         f"(partitions {_listed([str(number) for number in changed])})",
-        hint="to read the new topic from its beginning, pass --generation 1 (or higher); "
+        hint="to read the new topic from its beginning: --replay 1 (or higher); "
         "to keep the two apart, read it under a new job name",
+        choice=REPLAY,
         topic=topic.name,
         was=last.identity,
         found=topic.id,

@@ -104,19 +104,23 @@ def arrow_obstacles(view: View) -> list[str]:
         f"{name} is given"
         for name, path in (
             ("transform", ("transform",)),
-            ("target.route", ("target", "route")),
+            ("source.key", ("source", "key")),
             ("target.raw", ("target", "raw")),
-            ("contract.rules", ("contract", "rules")),
         )
         if view.has(*path)
     ]
+    if view.text("target", "route", "by") == "field":
+        reasons.append("target.route is by field")
+    checks = any(view.has("contract", name) for name in ("key", "required", "rules"))
+    if checks and view.text("contract", "on_violation") == "dead_letter":
+        reasons.append("contract.on_violation is dead_letter")
     return reasons
 
 
 def _engine(view: View) -> Iterator[Complaint]:
     reasons = arrow_obstacles(view) if view.text("engine") == "arrow" else []
     if reasons:
-        told = f"arrow brings topics into one table as they are, but {listed(reasons)}"
+        told = f"arrow appends topics to tables as they are, but {listed(reasons)}"
         yield Complaint(("engine",), f"{told}; write auto or spark")
 
 

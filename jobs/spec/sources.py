@@ -145,7 +145,10 @@ class FilesSource(Part):
         timedelta(seconds=10),
         description="A file that changed this recently is left alone: it may be half written.",
     )
-    options: Options = Field({}, description="Settings of Spark's reader, such as `delimiter`.")
+    options: Options = Field(
+        {},
+        description="Of CSV: `delimiter`, `quote`, `escape`, `header`, `nullValue`, `encoding`.",
+    )
 
 
 class Watermark(Part):

@@ -11,11 +11,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from jobs.formats.types import spark_type
+from jobs.formats.types import spark_type, together
 from jobs.sources.kafka_read import Piece, read
 from jobs.tasks import facts
 from jobs.tasks.dead_letters import Origin, letters
-from jobs.tasks.decoders import Format
+from jobs.tasks.decoders import Format, SchemasSeen
 from jobs.tasks.records import Records
 from odi_audit.catalog.data_files import DataFileWriter, arrow_schema_of, remove_files
 from odi_audit.model.loose import LooseFile, LooseTable
@@ -62,6 +62,8 @@ class Report:
     bytes: int = 0
     rejects: int = 0
     reason: str | None = None
+    schemas: SchemasSeen = field(default_factory=SchemasSeen)
+    """The ids of schemas, in their registry, under which records were written."""
 
 
 def carry_out(work: FilesWork, task: str, pieces: Sequence[Piece]) -> Report:
@@ -73,7 +75,9 @@ def carry_out(work: FilesWork, task: str, pieces: Sequence[Piece]) -> Report:
     report = Report()
     with ExitStack() as stack:
         tables = _Tables(work, task, stack, report)
-        for records in _records(work, pieces):
+        # Table after table: of many, only one is open at a time.
+        in_turn = sorted(pieces, key=lambda piece: work.routes[piece.topic].table)
+        for records in _records(work, in_turn):
             tables.take(records)
         if report.unknown or report.wider:
             # The block's error path removes what was written.
@@ -99,6 +103,7 @@ class _Tables:
         self._stack = stack
         self._report = report
         self._routes: dict[str, _Route] = {}
+        self._writers: dict[str, DataFileWriter] = {}
         self._dead: DataFileWriter | None = None
         self._dead_schema: pa.Schema | None = None
 
@@ -107,10 +112,12 @@ class _Tables:
         made = route.decoder.decode(records)
         report = self._report
         report.records += len(records)
-        report.bytes += sum(len(value) for value in records.values if value)
+        report.bytes += sum(map(len, filter(None, records.values)))
         for found, kept in ((made.unknown, report.unknown), (made.wider, report.wider)):
-            for name, kind in found.items():
-                kept.setdefault(route.table, {})[name] = spark_type(kind)
+            if found:
+                fields = {name: spark_type(kind) for name, kind in found.items()}
+                kept[route.table] = together([kept.get(route.table, {}), fields])
+        report.schemas.take(records.topic, made)
         if report.unknown or report.wider:
             return  # nothing of this attempt stays; the rest is only looked through
         if made.rejects:
@@ -119,16 +126,24 @@ class _Tables:
             route.writer.write(route.with_facts(made, records))
 
     def close(self) -> None:
-        for route in self._routes.values():
-            self._report.files.setdefault(route.table, []).extend(route.writer.close())
+        for table, writer in self._writers.items():
+            self._report.files[table] = writer.close()
         if self._dead is not None:
             self._report.files[None] = self._dead.close()
+
+    def _close_all(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
 
     def _route(self, topic: str) -> _Route:
         if topic not in self._routes:
             given = self._work.routes[topic]
-            writer = self._stack.enter_context(DataFileWriter(given.loose, self._task))
-            self._routes[topic] = _Route(given, writer)
+            # One for each table, whichever topics feed it: it numbers the files.
+            if given.table not in self._writers:
+                self._close_all()
+                writer = self._stack.enter_context(DataFileWriter(given.loose, self._task))
+                self._writers[given.table] = writer
+            self._routes[topic] = _Route(given, self._writers[given.table])
         return self._routes[topic]
 
     def _bury(self, records: Records, made: Decoded, table: str) -> None:

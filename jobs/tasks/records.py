@@ -39,6 +39,11 @@ class Records:
         """The values; None is a tombstone."""
         return [message.value() for message in self.messages]
 
+    @property
+    def size_bytes(self) -> int:
+        """How long the values are, in all."""
+        return sum(len(value) for value in self.values if value)
+
     @cached_property
     def keys(self) -> list[bytes | None]:
         """The keys."""

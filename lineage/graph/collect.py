@@ -34,7 +34,7 @@ RUNS_KEPT_MAX = 20_000
 _EFFECTS = frozenset(kind.value for kind in EFFECTS)
 _ENDS = frozenset({Kind.REFUSED.value, Kind.ABANDONED.value, Kind.UNKNOWN.value})
 _SILENT = frozenset(
-    {Kind.STAGED.value, Kind.SEAL.value, Kind.REPLAY.value, Kind.GAP_ACCEPTED.value}
+    kind.value for kind in (Kind.STAGED, Kind.ALIVE, Kind.SEAL, Kind.REPLAY, Kind.GAP_ACCEPTED)
 )
 _INTENT = Kind.INTENT.value
 _UNKNOWN_JOB = "odi/unknown"
@@ -254,7 +254,13 @@ class Collector:
 
     def _reads_of(self, job: str, entry: Lean, planned: Sequence[Planned], mark: Seen) -> None:
         found: dict[str, tuple[Input, str | None]] = {}
-        for source in self._inputs.sources(offsets_of(entry)):
+        names = frozenset(
+            read.name
+            for _, plan in planned
+            for read in (() if plan is None else plan.inputs)
+            if read.name is not None
+        )
+        for source in self._inputs.sources(offsets_of(entry), names):
             found[self._node(source)] = (source, source.snapshot)
         for operation, plan in planned:
             for place, read in enumerate(() if plan is None else plan.inputs):

@@ -99,15 +99,19 @@ class Inputs:
         self._sources: Kept[tuple[object, ...], tuple[Input, ...]] = Kept()
         self._plans: Kept[tuple[int, str], tuple[Plan | None]] = Kept()
 
-    def sources(self, offsets: LeanOffsets | None) -> Sequence[Input]:
-        """Return the sources that offsets name."""
+    def sources(
+        self, offsets: LeanOffsets | None, read: frozenset[DatasetName] = frozenset()
+    ) -> Sequence[Input]:
+        """Return the sources that offsets name; files go by the name that the plan ``read``."""
         if offsets is None or not offsets.source or offsets.kind == OffsetKind.ONCE:
             return ()
         if offsets.kind == OffsetKind.TABLE:
             return _changes(offsets)
-        key = (offsets.kind, offsets.source, _parts(offsets))
+        read = read if offsets.kind == OffsetKind.FILES else frozenset()
+        parts = frozenset(offsets.ranges) if read else _parts(offsets)
+        key = (offsets.kind, offsets.source, parts, read)
         found = self._sources.get(key)
-        return found if found is not None else self._sources.put(key, _sources(offsets))
+        return found if found is not None else self._sources.put(key, _sources(offsets, read))
 
     def plan(self, operation: LeanOperation, intent: Lean) -> Plan | None:
         """Return an operation's column lineage; None where none was kept."""
@@ -152,7 +156,7 @@ def _parts(offsets: LeanOffsets) -> frozenset[str] | None:
     return None
 
 
-def _sources(offsets: LeanOffsets) -> tuple[Input, ...]:
+def _sources(offsets: LeanOffsets, names: frozenset[DatasetName]) -> tuple[Input, ...]:
     body: JsonObject = {
         "kind": offsets.kind,
         "source": offsets.source,
@@ -163,7 +167,7 @@ def _sources(offsets: LeanOffsets) -> tuple[Input, ...]:
     except (KeyError, TypeError, ValueError):
         return ()
     found = []
-    for source in sources_of(read):
+    for source in sources_of(read, names):
         dataset = input_dataset(source)
         name = DatasetName(namespace=dataset.namespace, name=dataset.name)
         found.append(

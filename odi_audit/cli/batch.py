@@ -66,6 +66,10 @@ def _show(console: Console, detail: BatchDetail) -> None:
             console.print(f"{label:<11}{escape(value)}")
     console.print()
     console.print(render.table("Tables", PART_COLUMNS, map(_part, detail.tables)))
+    for part in detail.tables:
+        schemas = facts.describe_schemas(part.source_facts)
+        if schemas:
+            console.print(f"schemas of {escape(part.table.name)}: {escape(schemas)}")
     console.print()
     if detail.reads:
         console.print(render.table("Read by its run", READ_COLUMNS, map(_read, detail.reads)))

@@ -13,14 +13,18 @@ import typer
 
 from odi_audit.canonical import Json
 from odi_audit.cli import render
-from odi_audit.cli.common import JsonOption
+from odi_audit.cli.common import JsonOption, LakeOption
+from odi_audit.cli.jobs_would import show_would
 from odi_audit.cli.render import escape
-from odi_audit.errors import UsageError
+from odi_audit.errors import Exit, UsageError
+from odi_audit.workspace import Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from jobs.spec.model import JobSpec
     from jobs.spec.summary import Understood
+    from jobs.status.checking import Checked
 
 SCHEMA = "odi.jobs.check/1"
 
@@ -34,35 +38,54 @@ def check_command(
         bool,
         typer.Option("--unset-ok", help="Variables need not be set: for checks without secrets."),
     ] = False,
+    lake: LakeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a spec, and say what was understood. Exit status 3: something in it is wrong."""
+    """Check a spec, and say what it would do: a dry run that connects, samples and plans.
+
+    Writes nothing. With --offline it looks at the file alone. Exit status 3: something in the file
+    is wrong, or the source is away; 1: the source would stop the job.
+    """
     from jobs.spec.load import check_text, read_text
     from jobs.spec.problems import invalid
     from jobs.spec.summary import understand
 
-    if not offline:
+    if unset_ok and not offline:
         raise UsageError(
-            "checking against the source and the lake is not offered yet",
-            hint=f"odi-audit jobs check {spec} --offline",
+            "--unset-ok is for --offline: a source cannot be asked without its variables",
+            hint=f"odi-audit jobs check {spec} --offline --unset-ok",
         )
     found = check_text(read_text(spec), os.environ, unset_ok=unset_ok)
     if found.problems:
         raise invalid(str(spec), found.problems)
     understood = None if found.spec is None else understand(found.spec)
+    checked = None if offline or found.spec is None else _ask(found.spec, spec, lake)
     data: dict[str, Json] = {
         "file": str(spec),
         "offline": offline,
         "variables": list(found.variables),
         "unknown": list(found.unknown),
         "understood": None if understood is None else understood.to_json(),
+        "would": None if checked is None else checked.to_json(),
     }
-    render.answer(
-        SCHEMA,
-        data,
-        as_json=as_json,
-        human=lambda console: _show(console, spec, understood, found.variables, found.unknown),
-    )
+
+    def human(console: Console) -> None:
+        _show(console, spec, understood, found.variables, found.unknown)
+        if checked is not None:
+            show_would(console, checked)
+
+    render.answer(SCHEMA, data, as_json=as_json, human=human)
+    if checked is not None and checked.stopped is not None:
+        raise typer.Exit(Exit.FINDINGS)
+
+
+def _ask(spec: JobSpec, path: Path, lake: Path | None) -> Checked:
+    from jobs.status.checking import check
+
+    with Workspace.find(lake) as workspace, render.working("asking the source"):
+        return check(
+            spec, path, workspace, tell=lambda why: render.stderr().print(why, markup=False)
+        )
 
 
 def _show(

@@ -135,6 +135,7 @@ def _origin(console: Console, label: str, origin: Origin) -> None:
         "operation": origin.operation,
         "source": origin.source,
         "offsets": facts.describe_offsets(origin.offsets),
+        "schemas": facts.describe_schemas(origin.source_facts),
         "snapshot": origin.snapshot,
         "time": origin.time,
         "principal": origin.principal,

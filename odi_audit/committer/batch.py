@@ -67,6 +67,7 @@ class BatchBuilder:
         self._accept_gap = accept_gap
         self._stream = stream
         self._operations: list[Operation] = []
+        self._notes: dict[str, Callable[[], JsonObject]] = {}
         self.receipt: Receipt | None = None
 
     def __enter__(self) -> BatchBuilder:
@@ -166,6 +167,14 @@ class BatchBuilder:
         """Rewrite small files into large ones."""
         return self._add(Compact(table=parse(table), where=where, options=dict(options or {})))
 
+    def note(self, table: str, tell: Callable[[], JsonObject]) -> BatchBuilder:
+        """Keep facts of the source with what lands on a table: those known only after reading.
+
+        ``tell`` is called once, when everything is staged; nothing it returns may be a secret.
+        """
+        self._notes[str(parse(table))] = tell
+        return self
+
     def commit(self) -> Receipt:
         """Take the batch down the road."""
         batch = Batch(
@@ -177,6 +186,7 @@ class BatchBuilder:
             generation=self._generation,
             accept_gap=self._accept_gap,
             stream=self._stream,
+            notes=dict(self._notes),
         )
         self.receipt = road.commit(self._caller.parts, batch)
         return self.receipt

@@ -6,8 +6,8 @@ never open anything itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from odi_audit.clock import Clock
@@ -56,7 +56,8 @@ class Parts:
 
     ``owner`` is held in the ledger for as long as the process lives. ``reach`` is called at each
     named point of the road; fault tests put a kill there. ``beside`` is called when a run starts,
-    and what it returns when the run ends: a companion may work beside it.
+    and what it returns when the run ends: a companion may work beside it. ``about`` is what the
+    job's document says of itself (``owner``, ``description``, ``spec``), for the record.
     """
 
     ledger: Ledger
@@ -69,3 +70,4 @@ class Parts:
     code: str
     reach: Callable[[str], None] = nowhere
     beside: Callable[[], Callable[[], None]] = alone
+    about: Mapping[str, str] = field(default_factory=dict)

@@ -6,7 +6,8 @@ write anything.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from odi_audit.canonical import JsonObject, digest
 from odi_audit.committer import records
@@ -30,6 +31,8 @@ class Batch:
     generation: int = 0
     accept_gap: str | None = None
     stream: JsonObject | None = None
+    notes: Mapping[str, Callable[[], JsonObject]] = field(default_factory=dict)
+    """By table: what tells facts of the source that are known once everything is read."""
 
 
 def check_request(parts: Parts, batch: Batch) -> None:

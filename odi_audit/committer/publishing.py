@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from odi_audit import logs
+from odi_audit.canonical import JsonObject
 from odi_audit.committer import continuity, records
 from odi_audit.committer.operations import Append, AppendFiles, Operation
 from odi_audit.committer.parts import Parts, check_catalog
@@ -84,19 +86,36 @@ class Publisher:
         self._stamps = stamps
         self._restage = restage
         self._unrecorded: dict[str, list[SnapshotFacts]] = {}
+        self._rivals: tuple[set[str], bool] | None = None
         self._leftovers: list[tuple[LiveTable, SnapshotFacts]] = []
         self.settled = False
         self.landed_some = False
         self.unknown = False
 
-    def look_for_unrecorded(self, target: LiveTable) -> None:
+    def look_for_unrecorded(self, target: LiveTable, *, again: bool = False) -> None:
         """Find what other attempts of this job have published and not recorded.
 
         Whoever publishes has an open intent until it has recorded. The one exception is a process
         that was taken for dead, or whose JVM outlived it: its intent was settled by reconcile,
         and its publish came after. So history is read where another intent of the job is open,
         or this batch has been tried before; elsewhere there is nothing to find.
+
+        The ledger is asked once for all tables of the attempt: they were loaded before, so what an
+        attempt that begins later publishes makes them move. ``again``: a table has moved.
         """
+        if self._rivals is None or again:
+            self._rivals = self._look_for_rivals()
+        others, tried_before = self._rivals
+        if others or tried_before:
+            self._unrecorded[target.ref.uuid] = [
+                facts
+                for facts in target.history()
+                if facts.summary.get("odi.intent") in others
+                or facts.summary.get("odi.batch-id") == self._opened.batch
+            ]
+
+    def _look_for_rivals(self) -> tuple[set[str], bool]:
+        """Return the open intents of this job, and whether this batch has been tried before."""
         ledger, opened = self._parts.ledger, self._opened
         assert opened.batch is not None
         others = {
@@ -108,13 +127,7 @@ class Publisher:
             entry.kind is Kind.INTENT and entry.index != opened.index
             for entry in ledger.batch_entries(opened.batch)
         )
-        if others or tried_before:
-            self._unrecorded[target.ref.uuid] = [
-                facts
-                for facts in target.history()
-                if facts.summary.get("odi.intent") in others
-                or facts.summary.get("odi.batch-id") == opened.batch
-            ]
+        return others, tried_before
 
     def is_there(self, target: LiveTable) -> bool:
         """Say whether another attempt has published this very batch on this table."""
@@ -126,8 +139,15 @@ class Publisher:
         found = self._unrecorded.get(target.ref.uuid, [])
         return positions_in(self._parts.ledger, self._opened, target.ref, found, source)
 
-    def publish_all(self, staged: list[Staged], moves: dict[str, bool]) -> Outcomes:
+    def publish_all(
+        self,
+        staged: list[Staged],
+        moves: Mapping[str, bool],
+        notes: Mapping[str, JsonObject] = MappingProxyType({}),
+    ) -> Outcomes:
         """Publish every table in order and record each; afterwards the intent is settled.
+
+        ``notes`` are further facts of some tables' landings, by uuid.
 
         Raises:
             OutcomeUnknown, CommitConflict, Refused: see ``settled`` and ``landed_some``.
@@ -144,7 +164,10 @@ class Publisher:
                 self.landed_some = True
                 self._parts.reach(f"published:{number}")
                 landing = records.landing_of(item.target.ref, item.operation.name, snapshot)
-                self._record(landing, snapshot, last=last, moves=moves[item.target.ref.uuid])
+                uuid = item.target.ref.uuid
+                self._record(
+                    landing, snapshot, last=last, moves=moves[uuid], note=notes.get(uuid, {})
+                )
                 self._tidy()
                 self._parts.reach(f"recorded:{number}")
             outcomes.landings.append(landing)
@@ -239,10 +262,16 @@ class Publisher:
                 raise _AlreadyThere(facts)
 
     def _record(
-        self, landing: Landing, snapshot: SnapshotFacts, *, last: bool, moves: bool
+        self,
+        landing: Landing,
+        snapshot: SnapshotFacts,
+        *,
+        last: bool,
+        moves: bool,
+        note: JsonObject,
     ) -> None:
         name = parse(landing.table.name)
-        more = rewrote(lambda: self._parts.catalog().load(name), snapshot)
+        more = {**rewrote(lambda: self._parts.catalog().load(name), snapshot), **note}
         draft = records.landed(self._opened, landing, snapshot, settles=last, moves=moves, **more)
         try:
             try:

@@ -330,7 +330,10 @@ def _draft(
         # An earlier attempt's snapshot may carry the stamp; its own intent says who made it.
         # A replay that was staged must not turn the position back, whoever records it.
         moves = part.document is None or part.document.get("moves_position") is not False
-        more = rewrote(lambda: parts.catalog().load(tables.parse(part.table.name)), landed)
+        more = {
+            **rewrote(lambda: parts.catalog().load(tables.parse(part.table.name)), landed),
+            **records.staged_notes(part.document or {}),
+        }
         return records.landed(
             opened, landing, landed, settles=settles, moves=moves, reconciled=True, **more
         )
@@ -341,6 +344,7 @@ def _draft(
         facts["expired"] = opened.facts.get("doomed", [])
     elif part.operation == "evolve_schema":
         facts["steps"] = arguments["steps"]
+        facts |= {key: arguments[key] for key in ("for_batch",) if key in arguments}
     elif part.operation == "rollback":
         facts |= {"from": opened.facts.get("head"), "to": arguments["to"]}
         facts |= _undone(parts.ledger, part, SnapshotId(str(arguments["to"])))

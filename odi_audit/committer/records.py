@@ -96,8 +96,8 @@ def intent(
 def without_values(work: JsonObject) -> JsonObject:
     """Return a description of work with the texts in its conditions taken out.
 
-    ``where`` and ``set`` of a statement may name a person; the ledger must not (docs/adr/0008).
-    The digest of the whole work stays beside it.
+    ``where``, ``set`` and terms of a statement may name a person; the ledger must not
+    (docs/adr/0008). The digest of the whole work stays beside it.
     """
     masked = dict(work)
     if isinstance(where := work.get("where"), str):
@@ -106,6 +106,8 @@ def without_values(work: JsonObject) -> JsonObject:
         masked["set"] = {
             column: _QUOTED.sub("'?'", str(value)) for column, value in assignments.items()
         }
+    if isinstance(terms := work.get("terms"), Mapping) and isinstance(terms.get("gone_when"), str):
+        masked["terms"] = {**terms, "gone_when": _QUOTED.sub("'?'", str(terms["gone_when"]))}
     return masked
 
 
@@ -140,6 +142,16 @@ def landed(
     if follows is not Follows.TABLE:
         facts["follows"] = follows.value
     return _of(opened, Kind.LANDED, landing.table, facts, settles=settles)
+
+
+def source_facts(told: JsonObject) -> JsonObject:
+    """Return facts of the source that were known once a table's part was read and staged."""
+    return {"source_facts": told}
+
+
+def staged_notes(document: JsonObject) -> JsonObject:
+    """Return what the STAGED entry of a table's part has for its landing."""
+    return {key: document[key] for key in ("source_facts",) if key in document}
 
 
 def refused(opened: Entry, error: OdiError, branches: Sequence[JsonObject], **more: Json) -> Draft:

@@ -22,7 +22,7 @@ from odi_audit.committer.operations import (
 from odi_audit.committer.parts import Parts
 from odi_audit.committer.planning import Batch
 from odi_audit.committer.publishing import Publisher
-from odi_audit.committer.staging import Staged, check_shape, stage
+from odi_audit.committer.staging import NothingForIt, Staged, check_shape, stage
 from odi_audit.committer.surroundings import surroundings
 from odi_audit.errors import (
     CommitConflict,
@@ -96,6 +96,7 @@ class _Attempt:
         self._planned = planned
         self._opened = opened
         self._staged: list[Staged] = []
+        self._notes: dict[str, JsonObject] = {}
 
     def run(self, todo: list[tuple[Operation, LiveTable]], done: list[Entry]) -> Receipt:
         publisher = Publisher(self._parts, self._opened, self._stamps, self._restage)
@@ -104,7 +105,7 @@ class _Attempt:
             self._parts.reach("staged")
             self._record_staged(moves)
             self._parts.reach("gated")
-            outcomes = publisher.publish_all(self._staged, moves)
+            outcomes = publisher.publish_all(self._staged, moves, self._notes)
         except Refused as refusal:
             if not (publisher.settled or publisher.landed_some):
                 self._refuse(refusal)
@@ -137,7 +138,10 @@ class _Attempt:
             self._parts.ledger.append(records.replay(self._opened))
         for operation, target in todo:
             with logs.bound(table=str(operation.table)):
-                staged = self._stage_where_it_is(operation, target, publisher)
+                try:
+                    staged = self._stage_where_it_is(operation, target, publisher)
+                except NothingForIt:
+                    continue
                 if is_side(operation) and not staged.snapshot.count("added-records"):
                     publish.discard(staged.target, staged.snapshot)
                     continue
@@ -155,7 +159,7 @@ class _Attempt:
             except TableMoved:
                 # Nothing was written yet: look at the new state as at the old one.
                 target = target.refreshed()
-                publisher.look_for_unrecorded(target)
+                publisher.look_for_unrecorded(target, again=True)
                 self._continues(operation, target, publisher, again=True)
                 check_shape(operation, target)
         raise CommitConflict(
@@ -255,6 +259,10 @@ class _Attempt:
         )
 
     def _record_staged(self, moves: Mapping[str, bool]) -> None:
+        for staged in self._staged:
+            tell = self._batch.notes.get(str(staged.operation.table))
+            if tell is not None and (told := tell()):
+                self._notes[staged.target.ref.uuid] = records.source_facts(told)
         tables: list[JsonObject] = [
             {
                 "table_uuid": staged.target.ref.uuid,
@@ -266,6 +274,8 @@ class _Attempt:
                 "document": staged.snapshot.text,
                 "counts": staged.counts,
                 "moves_position": moves[staged.target.ref.uuid],
+                # Also here: whoever rolls the batch forward has nothing else to know them by.
+                **self._notes.get(staged.target.ref.uuid, {}),
             }
             for staged in self._staged
         ]

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from odi_audit import logs
 from odi_audit.canonical import JsonObject
-from odi_audit.committer import reconcile, structure
+from odi_audit.committer import pulse, reconcile, structure
 from odi_audit.committer.batch import BatchBuilder, How, names
 from odi_audit.committer.operations import NO_CONTRACT
 from odi_audit.committer.parts import Parts, check_catalog, nobody
 from odi_audit.committer.quiet import Caller
 from odi_audit.errors import UsageError
-from odi_audit.ids import JobName, RunId, SnapshotId
+from odi_audit.ids import BatchId, JobName, RunId, SnapshotId
 from odi_audit.model import provenance as provenance_model
 from odi_audit.model.contract import Contract
 from odi_audit.model.offsets import Offsets
@@ -48,6 +48,7 @@ class Run:
         self._entered = False
         self._marks = ExitStack()
         self._leave = nobody
+        self._still = nobody
 
     def __enter__(self) -> Run:
         """Settle what an earlier, dead run left open; then start."""
@@ -60,6 +61,7 @@ class Run:
             raise
         self._entered = True
         self._leave = self.parts.beside()
+        self._still = pulse.start(self.parts, self.job, self.run_id)
         self._mark()
         return self
 
@@ -74,6 +76,7 @@ class Run:
         self.parts.ledger.release(self.parts.owner)
         self._marks.close()
         self._leave()
+        self._still()
         if error is not None:
             log.warning("run ended with an error", job=self.job, error=type(error).__name__)
 
@@ -217,13 +220,17 @@ class Run:
         widen: Mapping[str, str] | None = None,
         rename: Mapping[str, str] | None = None,
         drop: Sequence[str] = (),
+        for_batch: BatchId | None = None,
     ) -> Receipt:
-        """Change a table's columns; types are written as in Spark SQL."""
+        """Change a table's columns; types are written as in Spark SQL.
+
+        ``for_batch`` names the batch that needs it: the history of the table then says so.
+        """
         steps = [("add", column, kind) for column, kind in (add or {}).items()]
         steps += [("widen", column, kind) for column, kind in (widen or {}).items()]
         steps += [("rename", column, name) for column, name in (rename or {}).items()]
         steps += [("drop", column, "") for column in names(drop)]
-        return structure.evolve_schema(self._caller(), parse(table), steps)
+        return structure.evolve_schema(self._caller(), parse(table), steps, for_batch=for_batch)
 
     def expire(
         self, table: str, *, older_than: datetime | None = None, retain_last: int = 1

@@ -19,6 +19,7 @@ from odi_audit.committer.operations import (
     OverwritePartitions,
     Update,
     Upsert,
+    is_side,
 )
 from odi_audit.errors import SchemaMismatch, UsageError, WriteFailed
 from odi_audit.model.snapshots import SnapshotFacts
@@ -45,6 +46,10 @@ class Staged:
     def target(self) -> LiveTable:
         """The table as it was when the change was staged."""
         return self.stage.target
+
+
+class NothingForIt(Exception):
+    """A side table gets no row, so nothing was staged on it."""
 
 
 def check_shape(operation: Operation, target: LiveTable) -> None:
@@ -99,6 +104,7 @@ def stage(operation: Operation, target: LiveTable, stamps: Stamps) -> Staged:
     A change that touches no row still gets its stamped snapshot, so that the offsets move.
 
     Raises:
+        NothingForIt: no file was written for a side table: the batch leaves it out.
         Refused: Spark itself found the batch wanting (a null in a required column, …).
         UsageError: a condition or an assignment is not valid SQL for this table.
         WriteFailed, StorageError: nothing of it is visible.
@@ -168,6 +174,8 @@ def _carry_out(operation: Operation, made: Stage, observation: str) -> Prepared 
         case AppendFiles():
             target = made.target
             files = operation.write(loose.loose_table(target, observation))
+            if not files and is_side(operation):
+                raise NothingForIt(str(operation.table))
             made.add_files(files)
             prepared = frames.for_files(
                 target.jvm.spark,

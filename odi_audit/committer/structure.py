@@ -27,19 +27,17 @@ from odi_audit.errors import (
     OdiError,
     SchemaMismatch,
     TableExists,
-    TableNotFound,
     UsageError,
     WriteFailed,
 )
-from odi_audit.ids import SnapshotId, TableUuid
+from odi_audit.ids import BatchId, SnapshotId, TableUuid
 from odi_audit.model.entries import Draft, Kind
 from odi_audit.model.receipts import Receipt
 from odi_audit.model.snapshots import SnapshotFacts
 from odi_audit.model.tables import TableName, TableRef
 from odi_audit.spark import ddl, frames
 from odi_audit.spark.failures import translated
-from odi_audit.spark.jvm import Jvm
-from odi_audit.spark.live import LiveTable, load
+from odi_audit.spark.live import LiveTable, find, load
 from odi_audit.spark.stage import Stage
 from odi_audit.spark.types import StructType
 
@@ -72,7 +70,7 @@ def create_table(
         "partitioned_by": list(partitioned_by),
         "properties": dict(properties),
     }
-    present = _existing(jvm, caller.catalog, name)
+    present = find(jvm, caller.catalog, name)
     if present is not None:
         return _present(caller, present, schema, work, if_not_exists=if_not_exists)
     planned = planned_for(caller, name, None, work)
@@ -89,7 +87,7 @@ def create_table(
             properties={**properties, CREATED_BY: marker},
         )
     except OdiError as error:
-        made = _existing(jvm, caller.catalog, name)
+        made = find(jvm, caller.catalog, name)
         if made is None or made.property(CREATED_BY) != marker:
             caller.parts.ledger.append(records.abandoned(opened, error.record))
             raise
@@ -104,8 +102,14 @@ def create_table(
     return receipt(opened, table, "create_table")
 
 
-def evolve_schema(caller: Caller, name: TableName, steps: list[tuple[str, str, str]]) -> Receipt:
-    """Change a table's schema and record before and after.
+def evolve_schema(
+    caller: Caller,
+    name: TableName,
+    steps: list[tuple[str, str, str]],
+    *,
+    for_batch: BatchId | None = None,
+) -> Receipt:
+    """Change a table's schema and record before and after, and for which batch it was done.
 
     Raises:
         UsageError: a step is not possible (unknown column, narrowing, a taken name).
@@ -117,6 +121,7 @@ def evolve_schema(caller: Caller, name: TableName, steps: list[tuple[str, str, s
         "op": "evolve_schema",
         "table": str(name),
         "steps": [list(step) for step in steps],
+        **({} if for_batch is None else {"for_batch": for_batch}),
     }
     planned = planned_for(caller, name, table, work)
     opened = intend(caller, planned, table.ref, work, **_around(caller, table))
@@ -135,6 +140,8 @@ def evolve_schema(caller: Caller, name: TableName, steps: list[tuple[str, str, s
     before = ddl.shape(table)
     now = swap(caller, opened, table, change)
     facts = {"operation": "evolve_schema", "steps": work["steps"], "before": before["schema"]}
+    if for_batch is not None:
+        facts["for_batch"] = for_batch
     caller.parts.ledger.append(
         records.without_snapshot(
             opened, Kind.SCHEMA_CHANGE, now.ref, {**facts, "after": ddl.shape(now)["schema"]}
@@ -251,13 +258,6 @@ def _engine(facts: SnapshotFacts) -> str | None:
 
 def _around(caller: Caller, *tables: LiveTable) -> dict[str, Json]:
     return surroundings(caller.parts, caller.jvm(), tables)
-
-
-def _existing(jvm: Jvm, catalog: str, name: TableName) -> LiveTable | None:
-    try:
-        return load(jvm, catalog, name)
-    except TableNotFound:
-        return None
 
 
 def _present(

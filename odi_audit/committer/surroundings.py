@@ -8,7 +8,7 @@ variable that is not on the list, nor a login.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as _installed
@@ -58,9 +58,15 @@ def surroundings(
         "engine": {"name": "spark", "version": jvm.spark.version, "odi_audit": _product()},
     }
     if tables:
-        made["tables"] = [_table(parts.ledger, table) for table in tables]
+        # Tables of one job have mostly landed with one intent, which is read once.
+        intents = cache(parts.ledger.get)
+        made["tables"] = [_table(parts.ledger, intents, table) for table in tables]
     if stream is not None:
         made["stream"] = stream
+    if parts.about:
+        made["about"] = {
+            key: str(redact(value))[:VALUE_LENGTH_MAX] for key, value in parts.about.items()
+        }
     environment = {
         name: str(redact(value))[:VALUE_LENGTH_MAX]
         for name in ENVIRONMENT_KEPT
@@ -69,7 +75,7 @@ def surroundings(
     return made | ({"environment": environment} if environment else {})
 
 
-def _table(ledger: Ledger, table: LiveTable) -> JsonObject:
+def _table(ledger: Ledger, intents: Callable[[int], Entry], table: LiveTable) -> JsonObject:
     shape = ddl.shape(table)
     schema = cast("JsonObject", shape["schema"])
     made: dict[str, Json] = {
@@ -81,11 +87,13 @@ def _table(ledger: Ledger, table: LiveTable) -> JsonObject:
     owner = table.property(OWNER) or table.property("owner")
     if owner is not None:
         made["owner"] = owner
-    at = _kept_at(ledger, table.ref.uuid, schema["schema-id"])
+    at = _kept_at(ledger, intents, table.ref.uuid, schema["schema-id"])
     return made | ({"schema": schema} if at is None else {"schema_at": at})
 
 
-def _kept_at(ledger: Ledger, table: TableUuid, schema_id: Json) -> int | None:
+def _kept_at(
+    ledger: Ledger, intents: Callable[[int], Entry], table: TableUuid, schema_id: Json
+) -> int | None:
     """Return the entry that has a table's schema, if the last one about the table leads to it."""
     kinds = (Kind.LANDED, Kind.TABLE_CREATED, Kind.SCHEMA_CHANGE)
     where = EntryFilter(kinds=kinds, table=table)
@@ -95,7 +103,7 @@ def _kept_at(ledger: Ledger, table: TableUuid, schema_id: Json) -> int | None:
             same = isinstance(held, Mapping) and held.get("schema-id") == schema_id
             return entry.index if same else None
         if entry.intent is not None:
-            return _of_intent(ledger.get(entry.intent), table, schema_id)
+            return _of_intent(intents(entry.intent), table, schema_id)
     return None
 
 

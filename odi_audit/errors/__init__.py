@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from odi_audit.errors.around import (
     BackendUnavailable,
+    JobHeld,
     RelayHeld,
     RelayStateUnavailable,
     RelayStopped,
@@ -79,6 +80,7 @@ __all__ = [
     "Fact",
     "JarError",
     "JavaMissing",
+    "JobHeld",
     "KeyProblem",
     "LakeExists",
     "LakeNotFound",

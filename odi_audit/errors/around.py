@@ -61,3 +61,11 @@ class SourceNotFound(OdiError):
 
     code = "ODI-I03"
     exit_status = Exit.NOT_FOUND
+
+
+class JobHeld(OdiError):
+    """Another process runs this job; there is one at a time."""
+
+    code = "ODI-I09"
+    exit_status = Exit.CONFLICT
+    retry = Retry.SAFE

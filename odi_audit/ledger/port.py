@@ -152,6 +152,10 @@ class Ledger(Protocol):
         """Return the sources under which a job has positions, on any table."""
         ...
 
+    def jobs(self) -> list[JobName]:
+        """Return the jobs of every entry that has one, by name; steps from name to name."""
+        ...
+
     def undone(self, batch: BatchId, table: TableUuid) -> Entry | None:
         """Return the ROLLBACK or UNDO entry that took a landed batch out of a table again."""
         ...

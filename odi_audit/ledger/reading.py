@@ -323,6 +323,19 @@ def job_sources(session: Session, job: JobName) -> list[str]:
     return sorted(found)
 
 
+def jobs(session: Session) -> list[JobName]:
+    """List every job by skipping from one to the next in the index."""
+    rows = session.rows(
+        "WITH RECURSIVE names(job) AS ("
+        "SELECT min(job) FROM entry_index WHERE job IS NOT NULL UNION ALL "
+        "SELECT (SELECT min(job) FROM entry_index WHERE job > names.job) "
+        "FROM names WHERE names.job IS NOT NULL"
+        ") SELECT job FROM names WHERE job IS NOT NULL",
+        (),
+    )
+    return [JobName(cast("str", row[0])) for row in rows]
+
+
 def _tables(session: Session, job: JobName) -> list[TableUuid]:
     """List the tables that a job has landed on by skipping from one to the next in the index."""
     rows = session.rows(

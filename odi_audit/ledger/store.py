@@ -235,6 +235,10 @@ class SqlLedger:
         """Return the sources under which a job has positions."""
         return reading.job_sources(self.database, job)
 
+    def jobs(self) -> list[JobName]:
+        """Return every job of the ledger, by name."""
+        return reading.jobs(self.database)
+
     def undone(self, batch: BatchId, table: TableUuid) -> Entry | None:
         """Return the entry that took a landed batch out of a table again."""
         return reading.undone(self.database, batch, table)

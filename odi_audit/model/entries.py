@@ -25,6 +25,7 @@ class Kind(StrEnum):
 
     INTENT = "intent"
     STAGED = "staged"
+    ALIVE = "alive"
     LANDED = "landed"
     REFUSED = "refused"
     UNKNOWN = "unknown"

@@ -80,6 +80,8 @@ class TablePart:
     schema_id: int | None
     rows: int | None
     counts: JsonObject
+    source_facts: JsonObject | None
+    """What was known of the source after reading, such as the ids of the records' schemas."""
     undone_by: int | None
 
     def to_json(self) -> JsonObject:
@@ -99,6 +101,7 @@ class TablePart:
             "schema_id": self.schema_id,
             "rows": self.rows,
             "counts": self.counts,
+            "source_facts": self.source_facts,
             "undone_by": self.undone_by,
         }
 
@@ -220,6 +223,7 @@ def _part(ledger: Ledger, catalog: LakeCatalog | None, entry: Entry, table: Tabl
         schema_id=facts.number(entry.facts, "schema_id"),
         rows=facts.rows(entry),
         counts=facts.obj(entry.facts, "counts") or {},
+        source_facts=facts.obj(entry.facts, "source_facts"),
         undone_by=None if undone is None else undone.index,
     )
 

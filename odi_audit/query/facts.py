@@ -108,6 +108,21 @@ def describe_offsets(offsets: JsonObject | None) -> str:
     return ", ".join(parts) + (f" and {more} more" if more > 0 else "")
 
 
+def describe_schemas(source_facts: JsonObject | None) -> str:
+    """Return, in one short line, under which schemas a batch's records were written."""
+    known = source_facts or {}
+    parts = [
+        f"{topic}{side} {', '.join(str(number) for number in _items(found, topic))}"
+        for key, side in (("schemas", ""), ("keys", " (key)"))
+        for found in [obj(known, key) or {}]
+        for topic in found
+    ]
+    shown = parts[:SHOWN_MAX]
+    more = f" and {len(parts) - len(shown)} more" if len(parts) > len(shown) else ""
+    where = text(known, "registry")
+    return ", ".join(shown) + more + (f" of {where}" if shown and where else "")
+
+
 def _items(facts: JsonObject, key: str) -> Sequence[Json]:
     value = facts.get(key)
     return value if isinstance(value, Sequence) and not isinstance(value, str) else ()

@@ -42,6 +42,7 @@ class Origin:
     operation: str | None = None
     source: str | None = None
     offsets: JsonObject | None = None
+    source_facts: JsonObject | None = None
     snapshot: SnapshotId | None = None
     sequence_number: int | None = None
     time: str | None = None

@@ -315,6 +315,7 @@ class Origins:
             operation=facts.operation(write),
             source=facts.text(kept, "source") or facts.text(offsets or {}, "source"),
             offsets=offsets,
+            source_facts=facts.obj(write.facts, "source_facts"),
             snapshot=None if snapshot is None else SnapshotId(snapshot),
             sequence_number=facts.number(write.facts, "sequence_number"),
             time=self._time(write, snapshot),

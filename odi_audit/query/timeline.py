@@ -296,7 +296,9 @@ def describe(entry: Entry) -> str | None:
     """Return what an effect without rows did, in one line."""
     known = entry.facts
     if entry.kind is Kind.SCHEMA_CHANGE:
-        return ", ".join(schema_steps(known)) or None
+        batch = facts.text(known, "for_batch")
+        needed = "" if batch is None else f", for batch {batch}"
+        return f"{', '.join(schema_steps(known))}{needed}" or None
     if entry.kind is Kind.TABLE_CREATED:
         version = facts.number(known, "format_version")
         return None if version is None else f"format v{version}"

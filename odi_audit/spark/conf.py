@@ -17,6 +17,8 @@ from odi_audit.spark.listener import JAR_SET, with_listener
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 LOCAL_SHUFFLE_PARTITIONS = 8
 """Enough for the cores of a laptop; Spark's 200 would cost more than most batches themselves."""
+PYTHON_DAEMON = "jobs.tasks.daemon"
+"""Forks Python workers that need not import anything first."""
 TABLE_DEFAULTS = {
     "format-version": "3",
     "write.delete.mode": "merge-on-read",
@@ -61,6 +63,8 @@ def spark_conf(settings: Settings, *, spool: Path | None = None) -> dict[str, st
     if local:
         # Bound to loopback: a laptop's host name often resolves to nothing, or to the world.
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # Only here: workers have our Python, so they have the module too (docs/adr/0017).
+        conf["spark.python.daemon.module"] = PYTHON_DAEMON
     partitions = settings.spark.shuffle_partitions or (LOCAL_SHUFFLE_PARTITIONS if local else None)
     if partitions is not None:
         conf["spark.sql.shuffle.partitions"] = str(partitions)

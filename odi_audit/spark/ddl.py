@@ -50,8 +50,9 @@ def create(
     settings = ", ".join(f"{_text(key)}={_text(value)}" for key, value in properties.items())
     partitions = f" PARTITIONED BY ({', '.join(partitioned_by)})" if partitioned_by else ""
     with translated(f"create table {name}"):
-        namespace = ".".join(quote(part) for part in (catalog, *name.namespace))
-        jvm.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+        if not jvm.has_namespace(catalog, name):
+            namespace = ".".join(quote(part) for part in (catalog, *name.namespace))
+            jvm.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
         jvm.spark.sql(
             f"CREATE TABLE {name.sql(catalog)} ({columns}) USING iceberg"
             f"{partitions} TBLPROPERTIES ({settings})"

@@ -124,15 +124,32 @@ class Jvm:
         Raises:
             TableNotFound: there is none of that name.
         """
-        identifier = self.iceberg.catalog.TableIdentifier.of(
-            self.iceberg.catalog.Namespace.of(self.strings(table.namespace)), table.parts[-1]
-        )
         try:
-            return self.catalog(catalog).icebergCatalog().loadTable(identifier)
+            return self.catalog(catalog).icebergCatalog().loadTable(self._table(table))
         except (Py4JJavaError, CapturedException) as error:
             if raised(error, "NoSuchTableException", "NoSuchNamespaceException"):
                 raise self._not_found(catalog, table) from error
             raise
+
+    def find(self, catalog: str, table: TableName) -> JavaObject | None:
+        """Load a table from the catalog, fresh; None where there is none.
+
+        Where that is to be expected it is asked for first: an error out of the JVM costs ten times
+        as much as an answer, and to say which names are near every table has to be listed.
+        """
+        found = self.catalog(catalog).icebergCatalog()
+        name = self._table(table)
+        return found.loadTable(name) if found.tableExists(name) else None
+
+    def has_namespace(self, catalog: str, table: TableName) -> bool:
+        """Say whether the namespace of a table is there."""
+        space = self.iceberg.catalog.Namespace.of(self.strings(table.namespace))
+        return bool(self.catalog(catalog).icebergCatalog().namespaceExists(space))
+
+    def _table(self, table: TableName) -> JavaObject:
+        return self.iceberg.catalog.TableIdentifier.of(
+            self.iceberg.catalog.Namespace.of(self.strings(table.namespace)), table.parts[-1]
+        )
 
     def _not_found(self, catalog: str, table: TableName) -> TableNotFound:
         known = {str(name).casefold(): str(name) for name in listing.tables(self.spark, catalog)}

@@ -159,16 +159,30 @@ def load(jvm: Jvm, catalog: str, name: TableName) -> LiveTable:
         CatalogUnavailable: the catalog is locked, gone, or does not answer.
     """
     with _answering(name, catalog):
-        table = jvm.load(catalog, name)
-        operations = table.operations()
-        return LiveTable(
-            jvm=jvm,
-            catalog=catalog,
-            name=name,
-            java=table,
-            operations=operations,
-            base=operations.current(),
-        )
+        return _loaded(jvm, catalog, name, jvm.load(catalog, name))
+
+
+def find(jvm: Jvm, catalog: str, name: TableName) -> LiveTable | None:
+    """Load a table as it is now; None where there is none of that name.
+
+    Raises:
+        CatalogUnavailable: the catalog is locked, gone, or does not answer.
+    """
+    with _answering(name, catalog):
+        table = jvm.find(catalog, name)
+        return None if table is None else _loaded(jvm, catalog, name, table)
+
+
+def _loaded(jvm: Jvm, catalog: str, name: TableName, table: JavaObject) -> LiveTable:
+    operations = table.operations()
+    return LiveTable(
+        jvm=jvm,
+        catalog=catalog,
+        name=name,
+        java=table,
+        operations=operations,
+        base=operations.current(),
+    )
 
 
 @contextmanager

@@ -22,34 +22,34 @@ _MARK = "odi"
 
 def loose_table(target: LiveTable, label: str) -> LooseTable:
     """Describe a table for tasks that write its files; ``label`` is part of the files' names."""
-    jvm, properties = target.jvm, target.properties
+    jvm = target.jvm
     folder = str(target.java.locationProvider().newDataLocation(_MARK)).removesuffix(f"/{_MARK}")
     return LooseTable(
         folder=folder,
         schema_json=str(jvm.iceberg.SchemaParser.toJson(target.base.schema())),
         spec_json=str(jvm.iceberg.PartitionSpecParser.toJson(target.base.spec())),
         prefix=f"{label}-{secrets.token_hex(4)}",
-        codec=properties.get(_CODEC, "zstd"),
-        row_group_bytes=int(properties.get(_ROW_GROUP, ROW_GROUP_BYTES)),
-        file_bytes=int(properties.get(_FILE_SIZE, FILE_BYTES)),
+        codec=target.property(_CODEC) or "zstd",
+        row_group_bytes=int(target.property(_ROW_GROUP) or ROW_GROUP_BYTES),
+        file_bytes=int(target.property(_FILE_SIZE) or FILE_BYTES),
     )
 
 
 def described(target: LiveTable, table: JavaObject, files: Sequence[LooseFile]) -> list[JavaObject]:
     """Return Iceberg's description of each file, with the statistics of its columns."""
+    # Each name of a package is a call into the JVM: they are looked up once, not for each file.
     iceberg = target.jvm.iceberg
+    builders, footers = iceberg.DataFiles, iceberg.parquet.ParquetUtil
     spec, io = table.spec(), table.io()
     config = iceberg.MetricsConfig.forTable(table)
     made = []
     for file in files:
         builder = (
-            iceberg.DataFiles.builder(spec)
+            builders.builder(spec)
             .withPath(file.path)
             .withFileSizeInBytes(file.bytes)
             .withFormat("PARQUET")
-            .withMetrics(
-                iceberg.parquet.ParquetUtil.fileMetrics(io.newInputFile(file.path), config)
-            )
+            .withMetrics(footers.fileMetrics(io.newInputFile(file.path), config))
         )
         if file.partition:
             builder = builder.withPartitionValues(list(file.partition))

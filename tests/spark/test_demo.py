@@ -104,6 +104,18 @@ def test_the_wrong_number_is_followed_to_its_file_and_to_its_reader(shown: Demo)
     assert re.search(rf"finance/totals \(.*\n *wrote {totals} to finance.totals", story)
 
 
+def test_the_lineage_page_is_left_and_the_reader_is_told_to_open_it(shown: Demo) -> None:
+    page = shown.here / "demo-lake/lineage.html"
+    told = shown.story[shown.story.index("What feeds what?") :]
+    assert page.resolve().as_uri() in told.replace("\n", "").replace("    ", "")
+    for name in ("finance.totals", "sales.orders", "inbox/orders", "inbox/changes"):
+        assert name in told, name
+        assert name in page.read_text("utf-8"), name
+    # A column is followed through the table that it was read from to the files.
+    column = told[told.index("finance.totals.amount") :]
+    assert "sales.orders.amount" in column and "aggregation" in column.lower()
+
+
 def test_every_command_to_try_next_works(shown: Demo) -> None:
     for item in shown.data["commands"]:
         done = shown.run(item["command"])

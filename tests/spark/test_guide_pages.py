@@ -60,6 +60,9 @@ WORDS = {
     "incident.md": (
         rf"customer = Eco, orders = 216, amount = 90553\.95\n.*\n +born in batch {BATCH}",
         r"finance/totals +stable",
+        r"fed by\n.*totals\.overwrite\.finance\.totals \(overwrite.*\n.*sales\.orders \(table",
+        r"sales\.orders\.amount \(direct aggregation; totals\.overwrite\.finance\.totals\)",
+        r"orders-lineage\.html: ",
         r"order_id = 2208, customer = Eco, .*amount = 36023\.00",
         r"offsets +orders-2026-11-04\.csv",
         r"row id 1277: 1 version\n",
@@ -69,6 +72,13 @@ WORDS = {
         r"~ order_id = 1042, .*amount = 63\.74 → 1063\.74",
         r"writes\.html: rests on \d+ entries",
         rf"proof of {BATCH}: proof\.json",
+    ),
+    "jobs.md": (
+        r"sales\.orders_live",
+        r"orders\.yaml is valid",
+        r"^sales/orders_import +\w+",
+        r'"schema": "odi\.jobs/1"',
+        r"sales/orders",
     ),
     "lineage.md": (
         r"order_changes\.upsert\.sales\.orders \(upsert; 1 batch, 70 rows",

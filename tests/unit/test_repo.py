@@ -157,12 +157,29 @@ def test_the_compose_file_is_valid() -> None:
 
 def test_every_service_has_a_pinned_image_a_health_check_and_loopback_ports() -> None:
     compose = YAML(typ="safe").load((ROOT / "docker-compose.yml").read_text("utf-8"))
-    assert {"marquez", "marquez-web", "marquez-db"} <= set(compose["services"])
-    for name, service in compose["services"].items():
-        assert re.fullmatch(r"[a-z0-9/._-]+:v?\d+\.\d+(\.\d+)*[a-z0-9.-]*", service["image"]), name
+    services = compose["services"]
+    assert set(services) == {
+        "postgres", "kafka", "connect", "registry", "objects", "catalog", "spark",
+        "marquez", "marquez-web", "marquez-db",
+    }  # fmt: skip
+    tag = r"v?\d+\.\d+(\.\d+)*[A-Za-z0-9.-]*|RELEASE\.\d{4}-\d\d-\d\dT[0-9-]+Z"
+    published: list[str] = []
+    for name, service in services.items():
+        assert re.fullmatch(rf"[a-z0-9/._-]+:({tag})", service["image"]), name
         assert "healthcheck" in service, name
-        for port in service.get("ports", []):
-            assert port.startswith("127.0.0.1:"), name
+        for needed, how in service.get("depends_on", {}).items():
+            assert how == {"condition": "service_healthy"}, (name, needed)
+        published += service.get("ports", [])
+    assert all(port.startswith("127.0.0.1:") for port in published)
+    assert len({port.split(":")[1] for port in published}) == len(published), "a port is free once"
+
+
+def test_no_password_of_the_compose_file_is_more_than_a_default() -> None:
+    compose = YAML(typ="safe").load((ROOT / "docker-compose.yml").read_text("utf-8"))
+    for name, service in compose["services"].items():
+        for key, value in service.get("environment", {}).items():
+            if "PASSWORD" in key or "SECRET" in key:
+                assert re.fullmatch(r"\$\{[A-Z_0-9]+:-[a-z-]+\}", value), (name, key)
 
 
 def test_the_license_is_apache_2() -> None:

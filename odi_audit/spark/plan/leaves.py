@@ -46,7 +46,7 @@ def known_leaves(jvm: Jvm, plan: JavaObject, query: str | None) -> dict[int, Kno
     for kind, key, leaf in _leaves(plan):
         if kind in _GIVEN:
             plain.append((key, leaf))
-        elif (datasets := _datasets(kind, leaf)) is not None:
+        elif (datasets := _datasets(kind, leaf) or origins.recall(key)) is not None:
             found[key] = datasets
     if plain:
         found |= _given(jvm, plain, query)

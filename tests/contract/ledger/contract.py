@@ -316,6 +316,7 @@ class LedgerContract:
         assert ledger.job_positions(JOB, "kafka://c2") == {}
         assert ledger.job_sources(JOB) == ledger.job_sources(OTHER_JOB) == ["kafka://c1"]
         assert ledger.job_sources(JobName("no/body")) == []
+        assert ledger.jobs() == sorted([JOB, OTHER_JOB])
 
     @pytest.mark.parametrize("end", [Kind.ABANDONED, Kind.LANDED])
     def test_a_batch_that_has_not_landed_on_every_table_does_not_move_its_job(

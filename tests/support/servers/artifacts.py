@@ -69,9 +69,9 @@ def cache() -> Path:
     return Path(chosen) if chosen else platformdirs.user_cache_path("odi-audit") / "servers"
 
 
-def jars(parts: Parts) -> list[Path]:
-    """Return the jars of a set, fetched if they are not there."""
-    folder = whole(parts.name, lambda scratch: _fetch_jars(parts, scratch))
+def jars(parts: Parts, *, deep: bool = True) -> list[Path]:
+    """Return the jars of a set, fetched if they are not there; ``deep`` with all they need."""
+    folder = whole(parts.name, lambda scratch: _fetch_jars(parts, scratch, deep=deep))
     return sorted(folder.glob("*.jar"))
 
 
@@ -88,7 +88,7 @@ def toxiproxy() -> Path:
 # -- fetching --------------------------------------------------------------------------------------
 
 
-def _fetch_jars(parts: Parts, scratch: Path) -> None:
+def _fetch_jars(parts: Parts, scratch: Path, *, deep: bool) -> None:
     from jgo.maven import Dependency
 
     context = _maven(scratch / ".maven")
@@ -97,7 +97,7 @@ def _fetch_jars(parts: Parts, scratch: Path) -> None:
         group, artifact, version = coordinate.split(":")
         found = context.project(group, artifact).at_version(version).artifact()
         asked.append(Dependency(found, raw=True))
-    inputs, needed = context.resolver.resolve(asked)
+    inputs, needed = context.resolver.resolve(asked) if deep else (asked, [])
     for dependency in (*inputs, *needed):
         if dependency.artifactId not in parts.without:
             jar = dependency.artifact.resolve()

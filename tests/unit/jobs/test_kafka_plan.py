@@ -189,7 +189,7 @@ def test_a_topic_made_again_stops_the_job_until_a_generation_is_given_and_then_o
     known = placed(*(at(f"orders-{number}", 2) for number in range(4)))
     with pytest.raises(SourceChanged, match=r"was T1 in batch b-1 and is T2") as caught:
         plan(state, known, subscription=ORDERS, choices=Choices(accept_gap="no help"))
-    assert "--generation" in str(caught.value.hint)
+    assert "--replay" in str(caught.value.hint)
     made = plan(state, known, subscription=ORDERS, choices=Choices(generation=1))
     assert ranges(made) == {"orders-0": (0, 3), "orders-1": (0, 0)}
     assert made is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from odi_audit.committer import records
 from odi_audit.errors import RuleBroken
@@ -24,6 +25,7 @@ from tests.unit.lineage.conftest import (
     LINES,
     NOWHERE,
     ORDERS,
+    RUN,
     SCHEMA,
     WIDER,
     History,
@@ -235,6 +237,45 @@ def seal(told: History) -> None:
     told.add(Draft(kind=Kind.SEAL, facts={"head": "h", "key": "k"}))
 
 
+def long_batches(told: History) -> None:
+    opened = told.intend(work("append"))
+    alive = Draft(
+        kind=Kind.ALIVE, job=opened.job, run=opened.run, batch=opened.batch, intent=opened.index,
+        facts={"after_s": 60},
+    )  # fmt: skip
+    told.add(alive)
+    told.stage(opened, ORDERS)
+    told.add(alive)
+    told.land(opened)
+    # The thread that tells it had not seen the end: no event may come of this one.
+    told.add(alive)
+    for facts in ({"after_s": 900, "stream": True}, {"after_s": 1800}):
+        told.add(Draft(kind=Kind.ALIVE, job=JobName("sales/orders"), run=RUN, facts=facts))
+
+
+def renamed(told: History) -> None:
+    # Tables have one location and uuid whatever they are called; the rename itself leaves no entry.
+    moved = replace(ORDERS, name="sales.all_orders")
+    for table in (moved, moved, ORDERS):
+        shape = [table_facts(ORDERS)]
+        opened = told.intend((table, {"op": "append", "table": table.name}), tables=shape)
+        told.land(opened, table)
+
+
+def one_file(told: History) -> None:
+    # The plan read one file by its name: then that is the input, and not the folder.
+    part = Offsets(
+        kind=OffsetKind.FILES, source="file:///in", ranges={"/in/b.csv": Range(None, "20:aa")}
+    )
+    plan = {
+        "inputs": [{"namespace": "file", "name": "/in/b.csv", "kind": "FILE"}],
+        "fields": {"id": [{"input": 0, "field": "id", "type": "DIRECT", "subtype": "IDENTITY"}]},
+        "dataset": [],
+        "unknown": [],
+    }
+    told.land(told.intend(work("append"), offsets=part, columns=plan))
+
+
 CHAPTERS: tuple[Callable[[History], None], ...] = (
     table_created,
     kafka_append,
@@ -252,4 +293,7 @@ CHAPTERS: tuple[Callable[[History], None], ...] = (
     reads,
     recovered,
     seal,
+    long_batches,
+    renamed,
+    one_file,
 )

@@ -218,6 +218,22 @@ def test_each_change_of_a_table_has_its_lifecycle(told: Told) -> None:
     ]
 
 
+def test_a_rename_shows_at_the_first_change_under_the_new_name(told: Told) -> None:
+    changes = [
+        body(event)["outputs"][0]["facets"].get("lifecycleStateChange", {})
+        for event in told["renamed"]
+        if event.state == "COMPLETE"
+    ]
+    assert [
+        (facet.get("lifecycleStateChange"), facet.get("previousIdentifier", {}).get("name"))
+        for facet in changes
+    ] == [
+        ("RENAME", "catalog.sales.orders"),
+        (None, None),
+        ("RENAME", "catalog.sales.all_orders"),
+    ]
+
+
 def test_the_schema_is_that_of_the_snapshot_not_the_newest(told: Told) -> None:
     def columns(event: Event) -> list[str]:
         (output,) = body(event)["outputs"]

@@ -186,3 +186,21 @@ def test_a_column_that_is_too_narrow_is_reported_with_the_type_that_it_needs() -
 def test_what_cannot_be_decoded_is_told_before() -> None:
     assert why_not(SCHEMA) is None
     assert "map" in str(why_not(pa.schema([("m", pa.map_(pa.string(), pa.int32()))])))
+
+
+def test_a_number_beyond_its_columns_range_is_never_read_as_infinite() -> None:
+    schema = pa.schema([("f", pa.float32()), ("l", pa.list_(pa.float64()))])
+    made = JsonDecoder(schema).decode([b'{"f": 1.5}', b'{"f": 1e300}', b'{"l": [1, 2e999]}'])
+    assert made.rows["f"].to_pylist() == [1.5]
+    assert [item.place for item in made.rejects] == [1, 2]
+    assert "too narrow" in made.rejects[0].reason
+    assert made.wider == {"f": pa.float64()}
+
+
+def test_a_record_is_never_completed_by_the_next_one_nor_split_in_two() -> None:
+    # As many documents as records, and yet no record is one document.
+    torn = [b'{"id":1}{"id":2}', b'{"id":3,"place":', b'{"x":4}}']
+    made = decode(*torn, b'{"id":5}')
+    assert made.rows["id"].to_pylist() == [5]
+    assert made.places == (3,)
+    assert [item.place for item in made.rejects] == [0, 1, 2]

@@ -192,7 +192,7 @@ def test_check_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
     answer = ask(capsys, "jobs", "check", str(path), "--offline")
     assert answer["schema"] == "odi.jobs.check/1"
     data = answer["data"]
-    assert set(data) == {"file", "offline", "variables", "unknown", "understood"}
+    assert set(data) == {"file", "offline", "variables", "unknown", "understood", "would"}
     assert (data["variables"], data["unknown"]) == (["KAFKA"], [])
     understood = data["understood"]
     assert understood["job"] == "shop/clicks"
@@ -262,9 +262,11 @@ def test_advice_is_given_and_is_no_error(
     }  # fmt: skip
 
 
-def test_check_on_line_is_refused_until_it_is_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert app.run(["jobs", "check", "x.yaml"]) == 2
-    assert "odi-audit jobs check x.yaml --offline" in capsys.readouterr().err
+def test_variables_may_be_left_unset_only_where_no_source_is_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert app.run(["jobs", "check", "x.yaml", "--unset-ok"]) == 2
+    assert "odi-audit jobs check x.yaml --offline --unset-ok" in capsys.readouterr().err
 
 
 def test_the_schema_is_printed_as_it_is_published(capsys: pytest.CaptureFixture[str]) -> None:
