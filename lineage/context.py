@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Protocol
 
-from odi_audit import clock
 from odi_audit.errors import EntryNotFound
 from odi_audit.ids import TableUuid
 from odi_audit.ledger.port import EntryFilter, Ledger
@@ -23,8 +21,6 @@ ENTRIES_KEPT_MAX = 2_000
 """Intents, and entries that hold a schema, are asked for again and again; they are small."""
 ATTEMPTS_KEPT_MAX = 500
 """Attempts whose entries stay at hand: more than are ever open at once, and a few hundred KB."""
-_SAME_MOMENT = 4
-"""How many later entries of the same moment are expected: those of one transaction."""
 EFFECTS_MAX = 200
 """How many changes of one table are looked through for a schema: more is a table gone wrong."""
 
@@ -106,20 +102,10 @@ class LedgerContext:
 
     def effects(self, table: TableUuid, until: int, *kinds: Kind, limit: int) -> Sequence[Entry]:
         """Return the newest entries of these kinds about a table at or before ``until``."""
-        last = self.entry(until)
-        if last is None or not table:
+        if not table:
             return []
-        # The filter's end is exclusive, and several entries may have one time.
-        after = clock.to_text(clock.from_text(last.time) + timedelta(microseconds=1))
-        where = EntryFilter(kinds=kinds, table=table, until=after)
-        asked = limit + _SAME_MOMENT
-        while True:
-            found = self._ledger.find(where, limit=asked, newest_first=True)
-            earlier = [entry for entry in found if entry.index <= until]
-            if len(earlier) >= limit or len(found) < asked:
-                return earlier[:limit]
-            # Many entries of one moment, all of them later than this one: look further back.
-            asked *= 4
+        where = EntryFilter(kinds=kinds, table=table, before=until + 1)
+        return self._ledger.find(where, limit=limit, newest_first=True)
 
     def name_before(self, table: TableUuid, index: int) -> str | None:
         """Return the name that a table had at the last change of it before ``index``."""
