@@ -23,6 +23,8 @@ SOURCE = Path(__file__).parent / "flink" / "IngestJob.java"
 PARALLELISM = 2
 CHECKPOINT_MS = 5_000
 HEAP = "1536m"
+SEEN_WAIT_S_MAX = 10
+"""The job has ended: what is not in the table by now does not come any more."""
 COMPILE_WAIT_S_MAX = 180
 OPENED = ("java.lang", "java.net", "java.nio", "java.text", "java.time", "java.util")
 """Packages that Flink reaches into; its own start script opens them too."""
@@ -110,4 +112,4 @@ class Flink:
     def ingest(self, topic: str, rows: int, table: str) -> float:
         """Run one INSERT over everything that is there."""
         self._process.order(topic, table)
-        return self._place.complete_at(table, rows)
+        return self._place.complete_at(table, rows, SEEN_WAIT_S_MAX)

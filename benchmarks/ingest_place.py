@@ -110,19 +110,19 @@ class Place:
         if tuple(found) != (rows, rows, rows - 1):
             raise RuntimeError(f"{table} holds {tuple(found)}, expected {rows} rows, each once")
 
-    def complete_at(self, table: str, rows: int) -> float:
+    def complete_at(self, table: str, rows: int, wait_s: float = ROUND_WAIT_S_MAX) -> float:
         """Wait for the snapshot that completes the rows; returns the time that it bears.
 
         Raises:
             TimeoutError: it did not come.
         """
-        deadline = time.monotonic() + ROUND_WAIT_S_MAX
+        deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
             when = self._completed(table, rows)
             if when is not None:
                 return when
             time.sleep(LOOK_S)
-        raise TimeoutError(f"{table} was not complete after {ROUND_WAIT_S_MAX} s")
+        raise TimeoutError(f"{table} was not complete after {wait_s:g} s")
 
     def _completed(self, table: str, rows: int) -> float | None:
         for snapshot in self.lake.catalog().load(parse(table)).snapshots:

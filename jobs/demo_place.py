@@ -21,8 +21,11 @@ from odi_audit.errors import LakeExists, StorageError
 
 MARKER = ".odi-demo"
 MARKER_TEXT = "A lake of the odi-audit demo: the next demo deletes this folder and makes it anew.\n"
-_OURS = frozenset({MARKER, ".spark", "heads", "inbox", "keys", "odi.toml", "out", "warehouse"})
-_OURS_BEGIN = (".odi.toml.draft", "catalog.db", "ledger.db")
+_OURS = frozenset(
+    (MARKER, ".spark", "heads", "inbox", "keys", "lineage.html", "odi.toml", "out", "spool",
+     "warehouse")
+)  # fmt: skip
+_OURS_BEGIN = (".odi.toml.draft", "catalog.db", "ledger.db", "relay.db")
 """What the demo, and the commands that it proposes, leave in the folder; the rest is not ours."""
 
 COLUMNS = ("order_id", "customer", "status", "amount", "updated_at")

@@ -25,6 +25,8 @@ public final class IngestJob {
         Configuration conf = new Configuration();
         conf.setString("parallelism.default", parallelism);
         conf.setString("execution.checkpointing.interval", checkpointMs + " ms");
+        // With the older sink rows were missing after the end of a bounded topic.
+        conf.setString("table.exec.iceberg.use-v2-sink", "true");
         conf.setString("rest.bind-address", "127.0.0.1");
         conf.setString("rest.address", "127.0.0.1");
         conf.setString("rest.bind-port", "0");
