@@ -17,11 +17,12 @@ from jobs.formats.types import spark_type, together
 from jobs.runner.growing import TableTooSmall, until_it_fits
 from jobs.runner.kafka_formats import format_of
 from jobs.runner.tables import Growth
+from jobs.sources.base import batch_of
 from jobs.tasks import facts
 from jobs.tasks.records import Records
 from odi_audit.canonical import Json, JsonObject
 from odi_audit.errors import CommitConflict, NotSupported, TableNotFound, UsageError
-from odi_audit.ids import BatchId, JobName, TableUuid, batch_id
+from odi_audit.ids import BatchId, JobName, TableUuid
 from odi_audit.model.contract import Contract
 from odi_audit.model.offsets import Offsets, mapping
 from odi_audit.model.provenance import OFFSET, PARTITION
@@ -243,9 +244,9 @@ def _named(ledger: Ledger, made: TableReplay, job: str, table: TableUuid) -> Tab
         return made
     offsets = _offsets(job, made.fits)
     generation = 0
-    while ledger.landed(_batch(job, offsets, generation), table) is not None:
+    while ledger.landed(batch_of(JobName(job), offsets, generation), table) is not None:
         generation += 1
-    return replace(made, batch=_batch(job, offsets, generation), generation=generation)
+    return replace(made, batch=batch_of(JobName(job), offsets, generation), generation=generation)
 
 
 # -- bringing them back ------------------------------------------------------------------------
@@ -313,16 +314,6 @@ def _offsets(job: str, letters: Iterable[Letter]) -> Offsets:
     # Each letter is a part of its own: one that has been brought back overlaps, and is refused.
     ranges = {letter.identity: (letter.offset, letter.offset + 1) for letter in letters}
     return mapping(source_of(job), ranges)
-
-
-def _batch(job: str, offsets: Offsets, generation: int) -> BatchId:
-    return batch_id(
-        job=JobName(job),
-        source=offsets.source,
-        start=offsets.start(),
-        end=offsets.end(),
-        generation=generation,
-    )
 
 
 def _facts(spec: JobSpec) -> tuple[str, ...]:

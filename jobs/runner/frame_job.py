@@ -34,12 +34,13 @@ from jobs.runner.growing import TableTooSmall, until_it_fits
 from jobs.runner.outcome import Done
 from jobs.runner.tables import Growth
 from jobs.runner.unfinished import unfinished
+from jobs.sources.base import batch_of
 from jobs.spec.model import FROM_EVENT
 from jobs.tasks.dead_letters import Origin
 from jobs.tasks.rows import REASON
 from odi_audit import logs
 from odi_audit.errors import CommitConflict, NotSupported, RuleBroken, UsageError
-from odi_audit.ids import BatchId, batch_id
+from odi_audit.ids import BatchId
 from odi_audit.ledger.port import EntryFilter
 from odi_audit.model.entries import Kind
 from odi_audit.model.shares import Follows, Share
@@ -140,7 +141,7 @@ class FrameJob:
             Refused, CommitConflict, OutcomeUnknown: as of every commit.
         """
         began = time.monotonic()
-        batch = _batch_id(run, plan)
+        batch = batch_of(run.job, plan.offsets, plan.generation)
         (receipt, made), grown = until_it_fits(
             run, lambda: self._attempt(run, plan, batch), batch=batch
         )
@@ -369,14 +370,3 @@ class FrameJob:
                 hint="name them in the spec: target.key",
             )
         return found
-
-
-def _batch_id(run: Run, plan: Plan) -> BatchId:
-    offsets = plan.offsets
-    return batch_id(
-        job=run.job,
-        source=offsets.source,
-        start=offsets.start(),
-        end=offsets.end(),
-        generation=plan.generation,
-    )

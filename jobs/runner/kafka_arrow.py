@@ -15,10 +15,10 @@ from jobs.arrow_path import cut, pieces_of, write_files
 from jobs.runner.growing import TableTooSmall, until_it_fits
 from jobs.runner.outcome import Done
 from jobs.runner.tables import Growth
+from jobs.sources.base import batch_of
 from jobs.tasks.dead_letters import Origin
 from jobs.tasks.files import FilesWork, Report, Route
 from odi_audit.errors import RuleBroken
-from odi_audit.ids import BatchId, batch_id
 from odi_audit.model.contract import Contract
 from odi_audit.model.shares import WHOLE, Follows, Share
 from odi_audit.settings import catalog_pyiceberg_properties
@@ -70,7 +70,9 @@ class KafkaArrow:
         """
         began = time.monotonic()
         (receipt, report), grown = until_it_fits(
-            run, lambda: self._attempt(run, plan), batch=_batch(run, plan)
+            run,
+            lambda: self._attempt(run, plan),
+            batch=batch_of(run.job, plan.offsets, plan.generation),
         )
         return Done(
             plan=plan,
@@ -149,7 +151,7 @@ class _Reading:
 
     def _read(self) -> None:
         run, plan = self._run, self._plan
-        label = f"odi-{_batch(run, plan)[:14]}"
+        label = f"odi-{batch_of(run.job, plan.offsets, plan.generation)[:14]}"
         routes: dict[str, Route] = {}
         for target in self._targets:
             name = target.table.ref.name
@@ -164,7 +166,11 @@ class _Reading:
             options=self._source.options,
             uncommitted=self._source.uncommitted,
             routes=routes,
-            origin=Origin(job=run.job, batch=_batch(run, plan), source=plan.offsets.source),
+            origin=Origin(
+                job=run.job,
+                batch=batch_of(run.job, plan.offsets, plan.generation),
+                source=plan.offsets.source,
+            ),
             dead=None
             if self._dead is None
             else replace(loose_table(self._dead, label), storage=self._storage),
@@ -173,17 +179,6 @@ class _Reading:
         self.report = write_files(run.spark, work, cut(pieces_of(plan.offsets), tasks))
         self._done = True
         _check(self.report, self._dead)
-
-
-def _batch(run: Run, plan: Plan) -> BatchId:
-    offsets = plan.offsets
-    return batch_id(
-        job=run.job,
-        source=offsets.source,
-        start=offsets.start(),
-        end=offsets.end(),
-        generation=plan.generation,
-    )
 
 
 def _check(report: Report, dead: LiveTable | None) -> None:

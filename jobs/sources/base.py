@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from odi_audit.errors import UsageError
+from odi_audit.ids import BatchId, JobName, batch_id
 from odi_audit.ledger.port import Position
 from odi_audit.model.offsets import Offsets, Place
 
@@ -111,6 +112,17 @@ class Lag:
     def total(self) -> int:
         """Rows behind, in all."""
         return sum(self.rows.values())
+
+
+def batch_of(job: JobName, offsets: Offsets, generation: int) -> BatchId:
+    """Return the id that the committer gives to this work, before it is asked to do it."""
+    return batch_id(
+        job=job,
+        source=offsets.source,
+        start=offsets.start(),
+        end=offsets.end(),
+        generation=generation,
+    )
 
 
 class Source(Protocol):
