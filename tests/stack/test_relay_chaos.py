@@ -24,6 +24,7 @@ from odi_audit.clock import SystemClock
 from odi_audit.ledger import open_ledger
 from tests.support.bad_wire import FAULTS, LATE_S_MAX, BadWire, bad_wire
 from tests.support.marquez import Fault, Receiver, Request, receiver
+from tests.support.relay_child import ready_name
 from tests.support.relaying import (
     events_in,
     fill,
@@ -79,6 +80,10 @@ class Chaos:
         assert self.child.poll() is None, (self.folder / "stderr").read_text()[-2000:]
 
     def end(self) -> None:
+        # One that was killed a moment ago may still be starting.
+        ready, deadline = self.folder / ready_name(self.child.pid), time.monotonic() + 60
+        while not ready.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
         self.child.terminate()
         assert self.child.wait(60) == 0, (self.folder / "stderr").read_text()[-2000:]
 

@@ -22,6 +22,11 @@ from odi_audit.ledger import open_ledger
 from tests.support.relaying import http, relay_of, state_beside, to_file
 
 
+def ready_name(pid: int) -> str:
+    """Name the file that says that this process ends well when it is told to."""
+    return f"ready-{pid}"
+
+
 def main(path: Path) -> None:
     order: dict[str, Any] = json.loads(path.read_text("utf-8"))
     folder = Path(order["folder"])
@@ -42,6 +47,7 @@ def main(path: Path) -> None:
     )
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    (folder / ready_name(os.getpid())).touch()
     manner = Manner(
         settle_s=order.get("settle_s", 0.05),
         retry_s_max=order.get("retry_s_max", 0.02),
