@@ -22,6 +22,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from benchmarks.backends import backend
+from lineage.relay.ahead import Ahead
 from lineage.relay.destinations import Destination, destinations_of
 from lineage.relay.operate import new_holder
 from lineage.relay.relay import Manner, Relay
@@ -45,6 +46,7 @@ ENTRIES_OF_A_BATCH = 3
 GROUP_BATCHES = 1_000
 COLUMNS = 12
 SAMPLES = 40
+PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def fill(ledger: Ledger, entries: int) -> None:
@@ -78,7 +80,7 @@ def _send(folder: Path, to: str, entries: int) -> JsonObject:
         memory = _Memory(min(entries, ledger.head().size))
         relay = Relay(
             destination,
-            [LedgerSource(ledger, stop=entries)],
+            [Ahead(LedgerSource(ledger, stop=entries), url, busy_timeout_s=30.0)],
             store,
             holder=new_holder(),
             now=SystemClock(),
@@ -263,8 +265,20 @@ def _landed(common: dict[str, Json], index: int) -> JsonObject:
 
 
 def _resident_mib() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    """Return the memory of this process and of those that it started."""
+    return sum(_pages(pid) for pid in [os.getpid(), *_children()]) * PAGE_MIB
+
+
+def _children() -> list[int]:
+    tasks = Path("/proc/self/task").iterdir()
+    return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+
+
+def _pages(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except OSError:
+        return 0  # it has just ended
 
 
 def make_ledger(folder: Path, entries: int) -> None:

@@ -95,6 +95,7 @@ def made_run_id(kind: str, index: int, about: str) -> RunId:
     return RunId(str(uuid.uuid5(_RUNS, f"{kind}/{index}/{about}")))
 
 
+@lru_cache(maxsize=MADE_MAX)
 def is_run_id(text: str | None) -> bool:
     """Say whether a text can be a run's id."""
     try:

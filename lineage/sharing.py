@@ -15,8 +15,7 @@ MADE_MAX = 500
 """What is kept of one kind: tables and plans in use at a time are far fewer."""
 OPEN_MAX = 100
 """Of intents, which may be large: those of the batches that are under way side by side."""
-_MARK = "odi_plain"
-_NOT_SHARED = object()
+_MARK = "odi_made"
 
 
 class Plain(NamedTuple):
@@ -27,28 +26,38 @@ class Plain(NamedTuple):
     fractions: bool
 
 
+class Made:
+    """What was made of a shared facet so far.
+
+    ``plain`` is its JSON; ``body`` its bytes as orjson takes them, and ``ordinary`` whether there
+    is nothing odd in them, by the secrets that were known at ``secrets``.
+    """
+
+    __slots__ = ("body", "ordinary", "plain", "secrets")
+
+    def __init__(self) -> None:
+        self.plain: Plain | None = None
+        self.body: Any = None
+        self.ordinary = False
+        self.secrets = -1
+
+
 def shared(facet: F) -> F:
     """Say that a facet stands in many events and is not changed any more; returns it."""
-    object.__setattr__(facet, _MARK, None)
+    object.__setattr__(facet, _MARK, Made())
     return facet
 
 
-def plain_of(facet: Any, make: Callable[[Any], Plain]) -> Plain | None:
-    """Return a shared facet as JSON, made by ``make`` at the first time; None if not shared."""
-    held = getattr(facet, _MARK, _NOT_SHARED)
-    if held is _NOT_SHARED:
-        return None
-    if held is None:
-        held = make(facet)
-        object.__setattr__(facet, _MARK, held)
-    assert isinstance(held, Plain)
-    return held
+def made_of(facet: Any) -> Made | None:
+    """Return what was made of a shared facet, to be looked at or filled; None if not shared."""
+    made: Made | None = getattr(facet, _MARK, None)
+    return made
 
 
 def forget(facet: Any) -> None:
-    """Say that a facet was changed after all: its JSON is to be made anew."""
+    """Say that a facet was changed after all: what was made of it is to be made anew."""
     if getattr(facet, _MARK, None) is not None:
-        object.__setattr__(facet, _MARK, None)
+        object.__setattr__(facet, _MARK, Made())
 
 
 class Once(Generic[F]):

@@ -64,6 +64,16 @@ def register(secret: str) -> None:
         _registered.add(secret)
 
 
+def registered() -> int:
+    """Return how many secrets are registered: what was clean before may not be after one more."""
+    return len(_registered)
+
+
+def registered_secrets() -> list[str]:
+    """Return the secrets themselves: for a process of ours that must know them too."""
+    return sorted(_registered)
+
+
 def is_secret_key(key: str) -> bool:
     """Say whether the value under a key of this name is a secret."""
     if _SECRET_KEY.search(key):

@@ -52,7 +52,7 @@ class Worker(Protocol):
     path: str
 
     def prepare(self, run: Run) -> None:
-        """Check what can be checked before the first batch."""
+        """Check what can be checked before the first batch; done again where it failed."""
         ...
 
     def positions(self, run: Run) -> Mapping[str, Position]:
@@ -134,13 +134,15 @@ def run_job(
     stop = Stop() if stop is None else stop  # one that nobody has asked is false
     began = time.monotonic()
     counts = {"batches": 0, "records": 0, "rejects": 0, "bytes": 0}
-    misses = 0
-    worker.prepare(run)
+    misses, prepared = 0, False
     last = began - since_last_batch(run)
     reason = ""
     while not (reason := _ended(until, stop, counts["batches"])):
         waited = float("inf") if until.drained else time.monotonic() - last
         try:
+            if not prepared:
+                worker.prepare(run)
+                prepared = True
             plan = worker.plan(run, limits, choices=choices, waited_s=waited)
             done = None if plan is None else worker.carry_out(run, plan)
         except (SourceUnavailable, *NOT_PUBLISHED) as error:
@@ -163,7 +165,7 @@ def run_job(
         counts["rejects"] += done.rejects
         counts["bytes"] += done.bytes
         tell(done)
-    return Ran(**counts, seconds=time.monotonic() - began, reason=reason)
+    return Ran(**counts, seconds=time.monotonic() - began, reason=reason, reached_source=prepared)
 
 
 def since_last_batch(run: Run) -> float:

@@ -37,3 +37,5 @@ class Ran:
     seconds: float
     reason: str
     """Why it ended."""
+    reached_source: bool = True
+    """Whether there was a time at which its source could be asked."""

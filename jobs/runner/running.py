@@ -188,7 +188,7 @@ def _lag(worker: Worker, run: Run) -> Lag | None:
 
 def _ended(order: Order, run: Run, worker: Worker, ran: Ran, progress: Progress) -> Ended:
     try:
-        lag = _lag(worker, run)
+        lag = _lag(worker, run) if ran.reached_source else None
     except OdiError:
         lag = None  # the source is away: the run has ended all the same, and its lag is unknown
     tally = progress.tally

@@ -55,7 +55,7 @@ def _relay(
             def make() -> Relay:
                 return Relay(
                     gentle,
-                    sources_of(settings, parts.ledger),
+                    sources_of(settings, parts.ledger, alone=True),
                     parts.store,
                     holder=new_holder(),
                     now=now,

@@ -16,6 +16,9 @@ from lineage.relay.answers import UNSENT, Answer, Verdict
 from lineage.relay.senders import Sender
 from lineage.relay.window import Work
 
+GATHER_S = 0.01
+"""How long answers are gathered before they are written down together."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
@@ -71,6 +74,9 @@ class Lanes:
     def collect(self, wait_s: float) -> list[Result]:
         """Return what has come back, after at most ``wait_s`` for the first.
 
+        After the first a moment longer, unless a lane wants new work: what is written down for one
+        answer is written down for several as fast.
+
         Raises:
             BaseException: what a sender raised; that is a bug of ours.
         """
@@ -78,6 +84,9 @@ class Lanes:
         try:
             if wait_s > 0 and self.busy:
                 found.append(self._results.get(timeout=wait_s))
+                until = time.monotonic() + GATHER_S
+                while not found[-1].free and (left := until - time.monotonic()) > 0:
+                    found.append(self._results.get(timeout=left))
             elif wait_s > 0:
                 time.sleep(wait_s)
             while True:

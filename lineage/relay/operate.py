@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from lineage.relay.ahead import Ahead
 from lineage.relay.destinations import Destination, destinations_of
 from lineage.relay.relay import Manner, Outcome, Relay, follow, nowhere
 from lineage.relay.sources import LEDGER, LedgerSource, Source
@@ -57,9 +58,13 @@ def bench(settings: Settings, now: Clock) -> Iterator[Bench]:
         ledger.close()
 
 
-def sources_of(settings: Settings, ledger: Ledger) -> list[Source]:
-    """Return everything that is sent: the ledger's events, and those of the listener's spool."""
-    sources: list[Source] = [LedgerSource(ledger)]
+def sources_of(settings: Settings, ledger: Ledger, *, alone: bool = False) -> list[Source]:
+    """Return everything that is sent: the ledger's events, and those of the listener's spool.
+
+    ``alone``: no other process is started for it, however much there is to send.
+    """
+    near = LedgerSource(ledger)
+    sources: list[Source] = [near if alone else ahead(settings, near)]
     folder = settings.lake.root / SPOOL
     if folder.is_dir():
         # Imported here: most lakes have no listener.
@@ -67,6 +72,11 @@ def sources_of(settings: Settings, ledger: Ledger) -> list[Source]:
 
         sources.append(SpoolSource(folder, ledger))
     return sources
+
+
+def ahead(settings: Settings, source: LedgerSource) -> Ahead:
+    """Return a ledger's events, made beside the sending of them where they are many."""
+    return Ahead(source, ledger_url(settings), busy_timeout_s=settings.ledger.busy_timeout_s)
 
 
 def tidy(settings: Settings, parts: Bench) -> None:
@@ -223,7 +233,12 @@ def rebuild(
             store.begin(name, destination.address, {LEDGER: str(history.start)})
         relay = Relay(
             replace(destination, name=name),
-            [LedgerSource(parts.ledger, start=history.start, stop=last, only_ends=same)],
+            [
+                ahead(
+                    settings,
+                    LedgerSource(parts.ledger, start=history.start, stop=last, only_ends=same),
+                )
+            ],
             store,
             holder=new_holder(),
             now=now,

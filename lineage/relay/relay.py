@@ -32,6 +32,8 @@ _LEASE_SURE = 0.9
 """The share of a lease in which nothing needs to be asked: clocks are not quite alike."""
 POLL_S = 0.5
 """How often the source, the lease and the orders of people are looked at when nothing else is."""
+NOT_YET_S = 0.005
+"""How soon a source is asked again that is still making what comes next."""
 PAGE_MIN = 50
 ITEMS_LOW = ITEMS_MAX // 2
 """More is read when fewer events than this are in memory."""
@@ -137,6 +139,8 @@ class Relay:
             self._store.release(lease)
         finally:
             lanes.close()
+            for source in self._sources.values():
+                source.close()
         return self.outcome()
 
     def outcome(self) -> Outcome:
@@ -324,6 +328,9 @@ class Relay:
             if self._read_at.get(name, now) > now:
                 continue
             steps = source.read(self._read.get(name), max(PAGE_MIN, lanes.chunk_max))
+            if steps is None:
+                self._read_at[name] = now + NOT_YET_S
+                continue
             for step in steps:
                 self._desk.admit(name, step, at, changes)
                 self._read[name] = step.after

@@ -71,8 +71,11 @@ class Source(Protocol):
         """Say how much follows a position."""
         ...
 
-    def read(self, position: str | None, limit: int) -> list[Step]:
-        """Return the next steps after a position, at most ``limit``; none at the end."""
+    def read(self, position: str | None, limit: int) -> list[Step] | None:
+        """Return the next steps after a position, at most ``limit``; none at the end.
+
+        None says that there are more, but they are not made yet.
+        """
         ...
 
     def fetch(self, key: str) -> Item | None:
@@ -81,6 +84,10 @@ class Source(Protocol):
 
     def freeze(self) -> None:
         """Read no further than what there is now."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what was held for reading on; it may be read again all the same."""
         ...
 
 
@@ -97,15 +104,15 @@ class LedgerSource:
         self._context = LedgerContext(ledger)
         self._start = start
         self._stop = stop
-        self._only_ends = only_ends
+        self.only_ends = only_ends
 
     def head(self) -> str:
         """Return the position at the end of what there is now."""
-        return str(self._end())
+        return str(self.end())
 
     def lag(self, position: str | None) -> Lag:
         """Say how much follows a position."""
-        at, end = self._index(position), self._end()
+        at, end = self.index(position), self.end()
         if at >= end:
             return Lag(entries=0, oldest_at=None)
         return Lag(entries=end - at, oldest_at=self._ledger.get(at).time)
@@ -116,7 +123,7 @@ class LedgerSource:
         Raises:
             LedgerBroken: the ledger is shorter than what was sent from it.
         """
-        at, end = self._index(position), self._end()
+        at, end = self.index(position), self.end()
         if self._stop is None and at > end:
             raise LedgerBroken(
                 f"events of {at} entries were sent, but the ledger has {end}: an older copy was "
@@ -138,12 +145,24 @@ class LedgerSource:
 
     def freeze(self) -> None:
         """Read no further than what there is now."""
-        self._stop = self._end()
+        self._stop = self.end()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def index(self, position: str | None) -> int:
+        """Return the index of the entry that a position stands before."""
+        return self._start if position is None else int(position)
+
+    def end(self) -> int:
+        """Return the index after the last entry that is read."""
+        size = self._ledger.head().size
+        return size if self._stop is None else min(size, self._stop)
 
     def _step(self, entry: Entry) -> Step:
         self._context.remember(entry)
         items = self._items(entry)
-        if self._only_ends:
+        if self.only_ends:
             items = [item for item in items if item.ends]
         return Step(after=str(entry.index + 1), items=tuple(items))
 
@@ -166,10 +185,3 @@ class LedgerSource:
             Item(source=LEDGER, key=event.key, run=event.run, state=event.state, body=event.body)
             for event in made
         ]
-
-    def _index(self, position: str | None) -> int:
-        return self._start if position is None else int(position)
-
-    def _end(self) -> int:
-        size = self._ledger.head().size
-        return size if self._stop is None else min(size, self._stop)

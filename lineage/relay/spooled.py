@@ -48,6 +48,9 @@ class SpoolSource:
         """Read no further than what there is now."""
         self._spool.freeze()
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def forget(self, *positions: str | None) -> list[str]:
         """Remove what is behind the position of every destination."""
         return self._spool.forget(*positions)

@@ -55,9 +55,9 @@ class Job:
         """Where its processes say what they do."""
         return self.spec.with_suffix(".log")
 
-    def torment(self, kills: int, stop: threading.Event) -> None:
-        """Start it, kill it at random, start it again; until it was killed so often."""
-        while self.kills < kills and not stop.is_set() and not self.problems:
+    def torment(self, enough: Callable[[], bool], stop: threading.Event) -> None:
+        """Start it, kill it at random, start it again; until there was enough of that."""
+        while not enough() and not stop.is_set() and not self.problems:
             child, before = self._start("--continuous"), self._batches()
             # Some kills strike while it starts and settles, most of them while it works.
             if self.rng.random() < 0.7:

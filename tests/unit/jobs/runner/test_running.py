@@ -110,8 +110,11 @@ class Work:
     def __init__(self, *steps: int | OdiError | None) -> None:
         self.steps = list(steps)
         self.waited: list[float] = []
+        self.not_ready: list[OdiError] = []
 
-    def prepare(self, run: Any) -> None: ...
+    def prepare(self, run: Any) -> None:
+        if self.not_ready:
+            raise self.not_ready.pop(0)
 
     def positions(self, run: Any) -> Mapping[str, Any]:
         return {}
@@ -165,6 +168,21 @@ def test_a_source_that_is_away_is_waited_for_only_where_the_run_goes_on(run: Any
     assert (ran.records, told) == (5, ["ODI-I01"] * 8)
     with pytest.raises(SourceUnavailable):
         run_job(run, Work(SourceUnavailable("gone"), 5), Limits(), until=Until(drained=True))
+
+
+def test_a_source_that_is_away_when_a_run_starts_is_waited_for_as_well(run: Any) -> None:
+    work, told = Work(5), []
+    work.not_ready = [SourceUnavailable("gone"), SourceUnavailable("gone")]
+    ran = run_job(run, work, Limits(), until=Until(batches=1), away=lambda e: told.append(e.code))
+    assert (ran.batches, ran.reached_source, told) == (1, True, ["ODI-I01"] * 2)
+    work.not_ready = [SourceUnavailable("gone")]
+    with pytest.raises(SourceUnavailable):
+        run_job(run, work, Limits(), until=Until(drained=True))
+    stop, work.not_ready = Stop(), [SourceUnavailable("gone") for _ in range(3)]
+    ran = run_job(
+        run, work, Limits(), until=Until(), stop=stop, away=lambda _error: stop.ask("enough")
+    )
+    assert (ran.reason, ran.reached_source) == ("enough", False)
 
 
 def test_what_was_not_published_is_tried_again_but_not_for_ever(run: Any) -> None:
