@@ -40,7 +40,11 @@ log = logs.get_logger(__name__)
 CHANGING = frozenset({"mirror", "history"})
 """Modes that take rows of the past for changes, which come before every change of the topic."""
 FIRST = f"{0:016x}.0.{0:08x}"
-"""The order of a row of the past."""
+"""The order of a row of the past: before every change.
+
+The place that the log had when the row was read would be too late: a transaction that was open then
+has changes before that place, and the row does not show them.
+"""
 SHOWN_MAX = 5
 
 

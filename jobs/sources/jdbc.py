@@ -4,7 +4,8 @@ Owns which rows come next. A batch ends at the greatest watermark that there was
 planned, so the same plan reads the same rows as long as the database keeps them. Where rows are
 found by key, the last value is read again together with the overlap, for rows that share it or
 were committed late; those that the table has already are left out. Where they are appended, rows
-with the greatest value wait until there is a greater one. Must never keep a position.
+with the greatest value wait until there is a greater one. A reading that others take over from ends
+at the greatest watermark that it found first. Must never keep a position.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class JdbcFeed:
     def __init__(
         self, spec: JobSpec, *, source: JdbcSource | None = None, closed: bool = False
     ) -> None:
-        """``closed``: nothing will come any more, so that even the greatest value is complete."""
+        """``closed``: what comes from now on is read elsewhere, so this reading has an end."""
         given = source or spec.source
         assert given.type == "jdbc"
         self._spec = spec
@@ -62,6 +63,7 @@ class JdbcFeed:
         self._database = Database(given)
         self._keyed = spec.target.mode in KEYED
         self._closed = closed
+        self._last: Mark | None = None
         self._marks: Marks | None = None
         self._looked = float("-inf")
 
@@ -142,7 +144,8 @@ class JdbcFeed:
         part = plan.offsets.ranges[self._database.column]
         start = None if part.start is None else marks.mark(part.start)
         end = marks.mark(part.end)
-        rows = self._typed(self._database.rows(run, marks, start=self._lower(start), end=end))
+        upper = None if self._takes_the_rest(start, end) else end
+        rows = self._typed(self._database.rows(run, marks, start=self._lower(start), end=upper))
         if not self._keyed:
             return rows
         target = self._spec.target
@@ -157,7 +160,7 @@ class JdbcFeed:
         """Return the rows behind the position."""
         last = positions.get(self._database.column)
         start = self._start(last)
-        found = self._database.standing(run, self._known(), start=start, end=None)
+        found = self._database.standing(run, self._known(), start=start, end=self._last)
         return Lag(rows={self._database.column: found.rows})
 
     # -- the range ----------------------------------------------------------------------------
@@ -181,11 +184,22 @@ class JdbcFeed:
             return None
         whole = self._keyed or self._closed
         end = found.greatest + 1 if whole else found.greatest
+        if self._closed:
+            # A database that is changed all the time would never be read to its end.
+            self._last = end if self._last is None else self._last
+            end = min(end, self._last)
         if start is not None and end <= start:
             return None
         if not whole and found.least == found.greatest and start is None:
             return None
         return end
+
+    def _takes_the_rest(self, start: Mark | None, end: Mark) -> bool:
+        """Say whether a batch is the last one, and takes what moved behind the end meanwhile.
+
+        Whoever takes over has the changes of those rows, but a change need not hold all of a row.
+        """
+        return self._keyed and self._last is not None and start != end >= self._last
 
     def _cut(self, run: Run, start: Mark | None, end: Mark, rows: int, limits: Limits) -> Mark:
         """Return where a batch of so many rows ends: behind a value, never in the middle of one."""
@@ -288,6 +302,8 @@ class JdbcFeed:
             greatest = self._database.standing(run, marks, start=None, end=None).greatest
         if greatest is None or greatest >= read - (0 if self._keyed or self._closed else -1):
             return False
+        if self._closed and self._keyed:
+            return False  # what became of them since is read elsewhere
         if choices.generation:
             return True
         raise SourceChanged(

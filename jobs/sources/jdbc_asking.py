@@ -121,7 +121,7 @@ class Database:
             found = self._read(run, query).select(_number("hi", marks)).collect()[0][0]
         return int(found)
 
-    def rows(self, run: Run, marks: Marks, *, start: Mark | None, end: Mark) -> DataFrame:
+    def rows(self, run: Run, marks: Marks, *, start: Mark | None, end: Mark | None) -> DataFrame:
         """Return the rows of a range; they are read when the frame is."""
         query = f"(SELECT * FROM {self._whole()} WHERE {self._between(marks, start, end)}) odi"
         with self._asked():

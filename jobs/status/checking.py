@@ -16,6 +16,7 @@ from jobs.runner.choose import Way, feed_of, tables_there, way_of
 from jobs.runner.hints import Call, complete
 from jobs.sources.base import NO_CHOICES, Limits, Plan
 from jobs.sources.rates import rows_per_second
+from jobs.sources.registry_start import Weak, weak_subjects
 from jobs.status.looking import looking
 from jobs.status.sampling import Sample, kafka_sample
 from odi_audit.canonical import Json, JsonObject
@@ -78,6 +79,8 @@ class Checked:
     advice: Advice
     first: str | None
     """What comes before the source: history that a bootstrap has not read yet."""
+    weak: tuple[Weak, ...] = ()
+    """Subjects of the registry that promise less than the spec asks for."""
 
     def to_json(self) -> JsonObject:
         """Return the form for machines."""
@@ -99,6 +102,15 @@ class Checked:
             "recommended_s": self.advice.recommended.every_s,
             "basis": list(self.advice.rates.basis),
             "first": self.first,
+            "weak_subjects": [
+                {
+                    "subject": item.subject,
+                    "found": item.found,
+                    "wanted": item.wanted,
+                    "fix": item.command,
+                }
+                for item in self.weak
+            ],
         }
 
 
@@ -144,6 +156,7 @@ def check(
         tables=tuple(looks),
         advice=advise(spec, rates),
         first=None if positions else first,
+        weak=tuple(weak_subjects(spec, {*_topics(plan), *map(_topic, positions)})),
     )
 
 
@@ -187,7 +200,11 @@ def _tables(
 
 def _topics(plan: Plan | None) -> list[str]:
     ranges = {} if plan is None else plan.offsets.ranges
-    return sorted({name.rpartition("-")[0] for name in ranges})
+    return sorted(set(map(_topic, ranges)))
+
+
+def _topic(partition: str) -> str:
+    return partition.rpartition("-")[0]
 
 
 def _routed(spec: JobSpec, topics: Sequence[str]) -> dict[str, list[str]]:

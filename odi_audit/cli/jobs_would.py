@@ -47,6 +47,8 @@ def _lines(checked: Checked) -> Iterator[tuple[str, str]]:
         yield "waiting", f"{checked.waiting:,} rows"
     if checked.stopped is None:
         yield "next batch", _plan(checked.plan)
+    for weak in checked.weak:
+        yield "registry", str(weak)
     cost, best = checked.advice.chosen, checked.advice.recommended
     day = f"{cost.commits:,} commits, {cost.snapshots:,} snapshots and {cost.files:,} files a day"
     yield "interval", f"{cost.every_s:,} s: {day}, rows visible after {cost.freshness_s:,.0f} s"

@@ -186,6 +186,15 @@ def test_a_weaker_level_is_told_or_refused(
     told = [line for line in capfd.readouterr().err.splitlines() if '"subject"' in line]
     warned = [(line["subject"], line["found"], line["level"]) for line in map(json.loads, told)]
     assert warned == [(f"{topic}-value", "BACKWARD", "warning")]
+    path = lake.root / "weak.yaml"
+    path.write_text(text.replace("refuse", "warn"), "utf-8")
+    asked = ("jobs", "check", str(path), "--lake", str(lake.root), "--json")
+    (weak,) = json.loads(_asked(*asked))["data"]["would"]["weak_subjects"]
+    assert (weak["subject"], weak["found"], weak["wanted"]) == (
+        f"{topic}-value",
+        "BACKWARD",
+        "FULL",
+    )
     registry.ask("PUT", f"/config/{topic}-value", {"compatibility": "FULL_TRANSITIVE"})
     assert run_once(lake, text).batches == 0
 
