@@ -19,10 +19,10 @@ _MARK = "odi_made"
 
 
 class Plain(NamedTuple):
-    """A facet as JSON, its texts in one, and whether a number in it has a fraction."""
+    """A facet as JSON, its texts, and whether a number in it has a fraction."""
 
     value: Any
-    texts: str
+    texts: set[str]
     fractions: bool
 
 

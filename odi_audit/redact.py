@@ -97,19 +97,24 @@ def redact_text(text: str) -> str:
     return _PAIR.sub(rf"\g<key>{MASK}", text)
 
 
-def is_clean(text: str) -> bool:
-    """Say whether a text holds no secret; most texts are found clean without a search by form."""
+def may_hold_secret(text: str) -> bool:
+    """Say whether a text has to be searched by form: most are found clean without it."""
     if any(secret in text for secret in _registered):
-        return False
-    lowered = text.lower()
+        return True
     # Beyond ASCII some letters are taken for others, whatever their case: no short cut there.
-    if text.isascii() and not (
+    if not text.isascii():
+        return True
+    lowered = text.lower()
+    return (
         any(hint in lowered for hint in _HINTS)
         or any(hint in text for hint in _HINTS_AS_WRITTEN)
         or ("@" in text and "://" in text)
-    ):
-        return True
-    return redact_text(text) == text
+    )
+
+
+def is_clean(text: str) -> bool:
+    """Say whether a text holds no secret."""
+    return not may_hold_secret(text) or redact_text(text) == text
 
 
 def _redact(value: object, depth: int) -> object:

@@ -13,13 +13,14 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from lineage.relay.sources import LEDGER, Item, Lag, LedgerSource, Step
 from odi_audit import logs, redact
+from odi_audit.ids import RunId
 
 log = logs.get_logger(__name__)
 
@@ -41,6 +42,27 @@ class Order:
     secrets: Sequence[str]
 
 
+Packed = list[tuple[str, list[tuple[str, RunId, str, bytes, str | None]]]]
+"""Steps as they go through the pipe: plain values take a tenth of the time that objects take."""
+
+
+def packed(steps: Sequence[Step]) -> Packed:
+    """Return steps of a ledger as plain values."""
+    return [
+        (step.after, [(one.key, one.run, one.state, one.body, one.fault) for one in step.items])
+        for step in steps
+    ]
+
+
+def _unpacked(page: Packed) -> Iterator[Step]:
+    for after, items in page:
+        made = (
+            Item(source=LEDGER, key=key, run=run, state=state, body=body, fault=fault)
+            for key, run, state, body, fault in items
+        )
+        yield Step(after=after, items=tuple(made))
+
+
 class Ahead:
     """The events of a ledger, made in another process while there are many of them."""
 
@@ -53,6 +75,8 @@ class Ahead:
         self._busy_timeout_s = busy_timeout_s
         self._maker: _Maker | None = None
         self._failed = False
+        self._end = 0
+        """Where the ledger ended when it was last asked: to ask is a walk through its tree."""
 
     def head(self) -> str:
         """Return the position at the end of what there is now."""
@@ -72,18 +96,20 @@ class Ahead:
 
     def read(self, position: str | None, limit: int) -> list[Step] | None:
         """Return the next entries' events; None while they are being made."""
-        at, end = self._near.index(position), self._near.end()
-        maker = self._maker
+        at, maker = self._near.index(position), self._maker
         if maker is not None and (maker.at != at or maker.secrets != redact.registered()):
             self.close()
             maker = None
         if maker is None:
-            if self._failed or end - at < WORTH_IT:
+            self._end = self._near.end()
+            if self._failed or self._end - at < WORTH_IT:
                 return self._near.read(position, limit)
             maker = self._start(at)
+        elif maker.has_asked_for(self._end):
+            self._end = self._near.end()
         if maker is not None:
             try:
-                made = maker.take(limit, end)
+                made = maker.take(limit, self._end)
             except _Ended:
                 self._failed = True
                 log.warning("events are made by the relay itself: the process for it ended")
@@ -129,7 +155,7 @@ class _Maker:
         self._asked_to = at
         self._open = 0
         self._given: deque[Step] = deque()
-        self._pages: SimpleQueue[list[Step] | None] = SimpleQueue()
+        self._pages: SimpleQueue[Packed | None] = SimpleQueue()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "lineage.relay.maker"],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -138,6 +164,10 @@ class _Maker:
         )
         self._tell(order)
         threading.Thread(target=self._listen, name="odi-relay-ahead", daemon=True).start()
+
+    def has_asked_for(self, end: int) -> bool:
+        """Say whether everything before ``end`` was asked for."""
+        return self._asked_to >= end
 
     def take(self, limit: int, end: int) -> list[Step] | None:
         """Return up to ``limit`` steps that are made; None: not yet; none: there are no more.
@@ -156,7 +186,7 @@ class _Maker:
                 break
             if page is None:
                 raise _Ended
-            self._given.extend(page)
+            self._given.extend(_unpacked(page))
             self._open -= 1
         made = [self._given.popleft() for _ in range(min(limit, len(self._given)))]
         self.at += len(made)

@@ -6,21 +6,26 @@ and ends with its standard input, so it never outlives the relay. Must never wri
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
 import sys
 from contextlib import closing, suppress
 
-from lineage.relay.ahead import Order
+from lineage.relay.ahead import Order, packed
 from lineage.relay.sources import LedgerSource
 from odi_audit import redact
 from odi_audit.clock import SystemClock
 from odi_audit.ledger import open_ledger
 
+COLLECT_AT = (50_000, 50, 100)
+
 
 def main() -> None:
     """Make events until nobody asks any more."""
+    # What is remembered is looked through at every full collection, and lives on: do that seldom.
+    gc.set_threshold(*COLLECT_AT)
     # Ctrl-C is for the relay, which ends this process in its own time.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
@@ -37,7 +42,7 @@ def main() -> None:
             source = LedgerSource(ledger, only_ends=order.only_ends)
             while True:
                 start, stop = pickle.load(asked)  # noqa: S301 - as above
-                pickle.dump(source.read(str(start), stop - start), answers)
+                pickle.dump(packed(source.read(str(start), stop - start)), answers)
                 answers.flush()
 
 
