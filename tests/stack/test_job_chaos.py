@@ -220,6 +220,8 @@ def _troubles(stage: Stage) -> list[Trouble]:
         stage.backend.hook = None
 
     def compact() -> None:
+        while parse("chaos.clicks") not in lake.catalog().tables():
+            time.sleep(1)  # no job has come so far
         # Where the stream is faster than it, compaction gives way: that is right.
         with suppress(CommitConflict), odi.run("chaos/compaction", lake=lake) as run:
             run.compact("chaos.clicks", options={"rewrite-all": "true"})
