@@ -12,12 +12,12 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
@@ -166,18 +166,26 @@ def _session(lake: Workspace) -> SparkSession:
 def fill(bootstrap: str, topic: str, rows: int, partitions: int = PARTITIONS) -> None:
     """Make a topic and write numbered messages into it."""
     Topics(bootstrap).create(topic, partitions)
+    deliver(
+        bootstrap,
+        ({"topic": topic, "value": message(n), "partition": n % partitions} for n in range(rows)),
+    )
+
+
+def deliver(bootstrap: str, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write records, each as a producer takes it, and wait until the broker has all of them."""
     producer = Producer(
         {**QUIET, "bootstrap.servers": bootstrap, "linger.ms": 20, "batch.size": 1_000_000}
     )
-    for number in range(rows):
+    for record in records:
         while True:
             try:
-                producer.produce(topic, message(number), partition=number % partitions)
+                producer.produce(**record)
                 break
             except BufferError:
                 producer.poll(LOOK_S)
     if producer.flush(DELIVERY_WAIT_S_MAX):
-        raise RuntimeError(f"not all messages of {topic} were delivered")
+        raise RuntimeError("not all records were delivered")
 
 
 def message(number: int) -> bytes:

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import time
 
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 import odi_audit as odi
-from benchmarks.ingest_place import COLUMNS, DELIVERY_WAIT_S_MAX, Place, Took, cpu_s, message
+from benchmarks.ingest_place import (
+    COLUMNS,
+    DELIVERY_WAIT_S_MAX,
+    Place,
+    Took,
+    cpu_s,
+    deliver,
+    message,
+)
 from jobs.runner.kafka_job import KafkaJob
 from jobs.runner.loop import Until, run_job
 from jobs.sources.base import Limits
@@ -87,12 +94,8 @@ class _Routed:
             return Took(rows=rows, seconds=ended[-1] - began, cpu_s=cpu_s(pid) - cpu)
 
     def _fill(self, rows: int) -> None:
-        producer = Producer(
-            {**QUIET, "bootstrap.servers": self._place.kafka.bootstrap, "linger.ms": 20}
+        topics = self._topics
+        deliver(
+            self._place.kafka.bootstrap,
+            ({"topic": topics[n % len(topics)], "value": message(n)} for n in range(rows)),
         )
-        for number in range(rows):
-            producer.produce(self._topics[number % len(self._topics)], message(number))
-            if number % 1000 == 0:
-                producer.poll(0)
-        if producer.flush(DELIVERY_WAIT_S_MAX):
-            raise RuntimeError("not all messages were delivered")

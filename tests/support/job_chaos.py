@@ -34,7 +34,7 @@ BEGIN_WAIT_S_MAX = 180
 """A cold start beside others that also start."""
 KILL_AFTER_S_MAX = 8.0
 LANDS_FIRST = 0.35
-"""The share of starts that are let alone until a batch has landed; the rest die on the way to it."""
+"""The share of starts that are let alone until a batch has landed; the rest die on their way."""
 DRAIN_WAIT_S_MAX = 420
 MAY_END_WITH = {Exit.CONFLICT, Exit.UNKNOWN}
 """What a supervisor starts again without a person: the next start settles it."""
