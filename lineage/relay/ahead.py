@@ -162,7 +162,8 @@ class _Maker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        self._tell(order)
+        with suppress(_Ended):  # told at the first page that is asked for
+            self._tell(order)
         threading.Thread(target=self._listen, name="odi-relay-ahead", daemon=True).start()
 
     def has_asked_for(self, end: int) -> bool:

@@ -27,6 +27,7 @@ from odi_audit.query.trace import trace
 from odi_audit.query.verify import verify
 from odi_audit.workspace import Workspace
 from tests.support.independent import Eyes
+from tests.support.killed import Killed
 
 SPEC = """
 version: 1
@@ -37,10 +38,6 @@ target: {{table: shop.orders{target}}}
 {rest}
 """
 DEAD = "dead_letter: {table: shop.dead}"
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing in the product may catch it."""
 
 
 def text(path: str = "inbox", *, form: str = "csv", files: int = 1000, **more: str) -> str:

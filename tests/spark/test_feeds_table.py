@@ -26,6 +26,7 @@ from odi_audit.query.impact import impact
 from odi_audit.query.verify import verify
 from odi_audit.workspace import Workspace
 from tests.support.independent import Eyes
+from tests.support.killed import Killed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,10 +41,6 @@ source: {{type: iceberg, table: shop.orders, read: {read}{more}}}
 {transform}
 target: {{table: shop.copy, {target}}}
 """
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing in the product may catch it."""
 
 
 def text(read: str, target: str, *, more: str = "", transform: str = "") -> str:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
+from odi_audit.spark.session import session_in
+from odi_audit.workspace import Workspace
 from tests.support.servers.connect import Connect
 from tests.support.servers.debezium import Captured, running_database
 from tests.support.servers.kafka import Kafka
 from tests.support.servers.process import Server
 from tests.support.servers.registry import Registry
 from tests.support.servers.toxiproxy import Toxiproxy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Kind = TypeVar("Kind", bound=Server)
 
@@ -24,6 +29,14 @@ def running(server: Kind) -> Iterator[Kind]:
         yield server
     finally:
         server.remove()
+
+
+@pytest.fixture
+def lake(make_lake: Callable[..., Workspace], jvm: SparkSession) -> Workspace:
+    """Return a new lake on the Spark of this process."""
+    made = make_lake()
+    made.use_spark(session_in(jvm, made.settings))
+    return made
 
 
 @pytest.fixture(scope="session")

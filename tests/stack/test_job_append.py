@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import Any
 
 import odi_audit as odi
 from jobs.runner.kafka_job import KafkaJob
@@ -17,14 +14,10 @@ from jobs.sources.base import Limits
 from jobs.spec import parse_spec
 from odi_audit.query.offsets import continuity
 from odi_audit.query.verify import verify
-from odi_audit.spark.session import session_in
 from odi_audit.workspace import Workspace
 from tests.support.independent import Eyes
 from tests.support.servers.kafka import Kafka
 from tests.support.servers.topics import Topics
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SPEC = """
 version: 1
@@ -39,13 +32,6 @@ target:
   partition_by: ["bucket(2, id)"]
 dead_letter: {{table: shop.dead}}
 """
-
-
-@pytest.fixture
-def lake(make_lake: Callable[..., Workspace], jvm: SparkSession) -> Workspace:
-    made = make_lake()
-    made.use_spark(session_in(jvm, made.settings))
-    return made
 
 
 def value(number: int, **more: Any) -> bytes:

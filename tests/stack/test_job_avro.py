@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import json
 import secrets
-from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fastavro
 import pytest
@@ -28,7 +27,6 @@ from odi_audit.ledger.port import EntryFilter
 from odi_audit.model.entries import Kind
 from odi_audit.query.offsets import continuity
 from odi_audit.query.verify import verify
-from odi_audit.spark.session import session_in
 from odi_audit.workspace import Workspace
 from tests.support.connect_avro import avro_schema
 from tests.support.connect_avro import on_the_wire as connect_wire
@@ -37,9 +35,6 @@ from tests.support.servers.kafka import Kafka
 from tests.support.servers.registry import Registry
 from tests.support.servers.topics import QUIET, Topics
 from tests.unit.jobs.formats.events import sample
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SPEC = """
 version: 1
@@ -66,13 +61,6 @@ FIRST = {
 }
 SECOND = {**FIRST, "fields": [*FIRST["fields"], {"name": "note", "type": ["null", "string"]}]}  # type: ignore[list-item, misc]
 THIRD = {"type": "record", "name": "shop.Order", "fields": [{"name": "id", "type": "string"}]}
-
-
-@pytest.fixture
-def lake(make_lake: Callable[..., Workspace], jvm: SparkSession) -> Workspace:
-    made = make_lake()
-    made.use_spark(session_in(jvm, made.settings))
-    return made
 
 
 @pytest.fixture

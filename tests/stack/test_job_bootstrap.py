@@ -6,7 +6,7 @@ import json
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,14 +19,11 @@ from jobs.spec import parse_spec
 from odi_audit.errors import OffsetGap, SourceNotFound, UsageError
 from odi_audit.query.offsets import continuity
 from odi_audit.query.verify import verify
-from odi_audit.spark.session import session_in
 from odi_audit.workspace import Workspace
 from tests.support.independent import Eyes
+from tests.support.killed import Killed
 from tests.support.servers.kafka import Kafka
 from tests.support.servers.topics import Topics
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SPEC = """
 version: 1
@@ -44,17 +41,6 @@ target: {{table: shop.clicks}}
 """
 HAND_OVER = {0: 40, 1: 25}
 """What of each partition is in the files of history."""
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing in the product may catch it."""
-
-
-@pytest.fixture
-def lake(make_lake: Callable[..., Workspace], jvm: SparkSession) -> Workspace:
-    made = make_lake()
-    made.use_spark(session_in(jvm, made.settings))
-    return made
 
 
 class Clicks:

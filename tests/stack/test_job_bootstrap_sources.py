@@ -25,16 +25,15 @@ from odi_audit.model.tables import parse
 from odi_audit.query.offsets import continuity
 from odi_audit.query.trace import trace
 from odi_audit.query.verify import verify
-from odi_audit.spark.session import session_in
 from odi_audit.workspace import Workspace
 from tests.support.independent import Eyes
+from tests.support.killed import Killed
 from tests.support.servers.debezium import Captured
 from tests.support.servers.kafka import Kafka
 from tests.support.servers.topics import Topics
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
-    from pyspark.sql import SparkSession
 
 WAIT_S_MAX = 60
 BIG = "x" * 20_000
@@ -75,17 +74,6 @@ bootstrap:
 target: {{table: shop.orders, mode: mirror, key: [id]}}
 dead_letter: {{table: shop.dead}}
 """
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing in the product may catch it."""
-
-
-@pytest.fixture
-def lake(make_lake: Callable[..., Workspace], jvm: SparkSession) -> Workspace:
-    made = make_lake()
-    made.use_spark(session_in(jvm, made.settings))
-    return made
 
 
 def run_once(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from confluent_kafka import Producer
 
 import odi_audit as odi
@@ -22,15 +21,14 @@ from odi_audit.model.tables import parse
 from odi_audit.query.offsets import continuity
 from odi_audit.query.trace import trace
 from odi_audit.query.verify import verify
-from odi_audit.spark.session import session_in
 from odi_audit.workspace import Workspace
 from tests.support.independent import Eyes
+from tests.support.killed import Killed
 from tests.support.servers.topics import QUIET, Topics
 
 if TYPE_CHECKING:
     import psycopg
     from confluent_kafka import Message
-    from pyspark.sql import SparkSession
 
     from jobs.runner.outcome import Ran
     from tests.support.servers.debezium import Captured
@@ -57,17 +55,6 @@ target:
   key: {key}
 dead_letter: {{table: shop.dead_{mode}}}
 """
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing catches it."""
-
-
-@pytest.fixture
-def lake(make_lake: Callable[..., Workspace], jvm: SparkSession) -> Workspace:
-    made = make_lake()
-    made.use_spark(session_in(jvm, made.settings))
-    return made
 
 
 def run_once(lake: Workspace, text: str, *, rows: int = 10_000, die_at: str = "") -> Ran | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -21,14 +21,10 @@ from odi_audit.query.lookup import find_named
 from odi_audit.query.offsets import continuity
 from odi_audit.query.timeline import timeline
 from odi_audit.query.verify import verify
-from odi_audit.spark.session import session_in
 from odi_audit.workspace import Workspace
 from tests.support.independent import Eyes
 from tests.support.servers.kafka import Kafka
 from tests.support.servers.topics import Topics
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SPEC = """
 version: 1
@@ -47,13 +43,6 @@ target:
 """
 DEAD = "dead_letter: {table: shop.dead}"
 FITS = {"n": 1, "f": 0.5, "d": 1.25, "s": "s", "at": {"x": 1}}
-
-
-@pytest.fixture
-def lake(make_lake: Callable[..., Workspace], jvm: SparkSession) -> Workspace:
-    made = make_lake()
-    made.use_spark(session_in(jvm, made.settings))
-    return made
 
 
 class Producer:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 import odi_audit as odi
 from jobs.runner.frame_job import FrameJob
@@ -17,14 +14,12 @@ from jobs.sources.base import Limits
 from jobs.spec import parse_spec
 from odi_audit.query.offsets import continuity
 from odi_audit.query.verify import verify
-from odi_audit.spark.session import session_in
 from odi_audit.workspace import Workspace
 from tests.support.independent import Eyes
+from tests.support.killed import Killed
 from tests.support.servers.topics import Topics
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from jobs.runner.outcome import Ran
     from tests.support.servers.kafka import Kafka
 
@@ -49,17 +44,6 @@ contract:
   on_violation: dead_letter
 dead_letter: {{table: shop.dead}}
 """
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing catches it."""
-
-
-@pytest.fixture
-def lake(make_lake: Callable[..., Workspace], jvm: SparkSession) -> Workspace:
-    made = make_lake()
-    made.use_spark(session_in(jvm, made.settings))
-    return made
 
 
 def run_once(lake: Workspace, text: str, *, die_at: str = "") -> Ran | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import pytest
 from confluent_kafka import Producer
@@ -22,14 +21,10 @@ from odi_audit.errors import UsageError
 from odi_audit.query.detail import batch_detail
 from odi_audit.query.offsets import continuity
 from odi_audit.query.verify import verify
-from odi_audit.spark.session import session_in
 from odi_audit.workspace import Workspace
 from tests.support.independent import Eyes
 from tests.support.servers.kafka import Kafka
 from tests.support.servers.topics import WAIT_S_MAX
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TABLES = 200
 SPEC = """
@@ -48,13 +43,6 @@ target:
     tables_max: {tables_max}
 dead_letter: {{table: landing.dead}}
 """
-
-
-@pytest.fixture
-def lake(make_lake: Callable[..., Workspace], jvm: SparkSession) -> Workspace:
-    made = make_lake()
-    made.use_spark(session_in(jvm, made.settings))
-    return made
 
 
 class Producing:

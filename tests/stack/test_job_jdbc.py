@@ -18,15 +18,14 @@ from jobs.spec import parse_spec
 from odi_audit.errors import NotSupported, SourceChanged, SourceDenied, SourceNotFound
 from odi_audit.query.offsets import continuity
 from odi_audit.query.verify import verify
-from odi_audit.spark.session import session_in
 from odi_audit.workspace import Workspace
 from tests.stack.postgres import PostgresServer, running_postgres
 from tests.support.independent import Eyes
+from tests.support.killed import Killed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
 
 SPEC = """
 version: 1
@@ -42,21 +41,10 @@ target: {{table: shop.orders, {target}}}
 """
 
 
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing in the product may catch it."""
-
-
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
     with running_postgres() as server:
         yield server
-
-
-@pytest.fixture
-def lake(make_lake: Callable[..., Workspace], jvm: SparkSession) -> Workspace:
-    made = make_lake()
-    made.use_spark(session_in(jvm, made.settings))
-    return made
 
 
 class Shop:

@@ -90,6 +90,14 @@ def test_where_it_dies_the_relay_goes_on_by_itself(ledger: SqlLedger, tmp_path: 
     assert made == LedgerSource(ledger).read(None, 1000)
 
 
+@pytest.mark.parametrize("program", ["/bin/false", "/no/such/program"])
+def test_where_it_cannot_even_start_the_relay_makes_all_events(
+    ledger: SqlLedger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    monkeypatch.setattr(ahead.sys, "executable", program)
+    assert list(walk(over(ledger, tmp_path))) == LedgerSource(ledger).read(None, 1000)
+
+
 def test_a_secret_that_becomes_known_is_kept_out_of_what_follows(
     ledger: SqlLedger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
