@@ -63,7 +63,8 @@ test-spark: venv
 
 # Each worker starts servers of its own; a test may have to wait for those of the other.
 test-stack: java venv
-	$(PYTEST) -n $(WORKERS) --dist loadfile --timeout=900 tests/stack
+	$(PYTEST) -n $(WORKERS) --dist loadfile --timeout=900 -m "not soak and not alone" tests/stack
+	$(PYTEST) --timeout=900 -m "alone and not soak" tests/stack
 
 soak: java venv
 	$(PYTEST) -m soak --timeout=0 tests

@@ -146,6 +146,7 @@ def stage(
         )
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(1800)
 def test_jobs_that_are_killed_at_random_lose_nothing_and_write_nothing_twice(
     stage: Stage, debezium_postgres: Captured, rng: random.Random

@@ -68,7 +68,8 @@ class Kafka(Server):
     """
 
     name = "kafka"
-    start_wait_s_max = 120
+    start_wait_s_max = 300
+    """A broker that was killed reads its logs again, beside whatever else fills the machine."""
 
     def __init__(self, *, heap: str = "512m") -> None:
         self._heap = heap
