@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs.formats.debezium_envelope import (
     CONTROL,
+    NO_SOURCE,
     UNAVAILABLE_VALUE,
+    Envelope,
     control_fields,
     micros_of,
     order_of,
@@ -36,13 +38,15 @@ if TYPE_CHECKING:
     from jobs.tasks.records import Records
 
 Row = Mapping[str, Any]
+_WHOLE = frozenset({"c", "u", "r"})
+"""Operations whose events hold the row as it is afterwards."""
 _IN_BASE64 = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
 
 
 class Front(Protocol):
-    """Reads the bytes of a record: a document, and the types of the fields of its rows."""
+    """Reads the bytes of a record: what it says, and the types of the fields of its rows."""
 
-    def value(self, data: bytes) -> tuple[Row, Fields]:
+    def change(self, data: bytes) -> tuple[Envelope, Fields]:
         """Read a value: the envelope, and the types of ``after``."""
         ...
 
@@ -113,39 +117,38 @@ class DebeziumDecoder:
 
     def _sorted_out(self, records: Records, rejects: list[Reject]) -> Iterable[_Group]:
         """Read the envelopes; put together what has the same fields."""
-        read, groups = self._front.value, dict[tuple[int, bool], _Group]()
+        read, groups = self._front.change, dict[tuple[int, bool], _Group]()
+        fits, group = (-1, False), _Group(fields=ANY, whole=False)
         for place, value in enumerate(records.values):
             if value is None:
                 continue  # a tombstone: it follows a delete
             try:
-                payload, fields = read(value)
-                op: Any = payload.get("op")
-                if op is None and _is_marker(payload):
-                    continue
-                whole = op in {"c", "u", "r"}
+                event, fields = read(value)
+                op: Any = event.op
+                whole = op in _WHOLE
                 if whole:
-                    row = payload.get("after")
+                    row = event.after
                 elif op == "d":
                     row, fields = self._deleted(records.keys[place])
                 elif op == "t":
                     row, fields = {}, ANY
-                elif op == "m":
+                elif op == "m" or (op is None and event.is_mark):
                     continue
                 else:
                     row = None
-                if not isinstance(row, dict):
+                if type(row) is not dict:
                     raise Unreadable(_no_row(op))
-                source = payload.get("source")
-                if not isinstance(source, dict):
-                    raise Unreadable("the event does not say where it comes from (source)")
-                order = order_of(op, source, payload.get("transaction"))
+                source = event.source
+                if source is None:
+                    raise Unreadable(NO_SOURCE)
+                order = order_of(op, source, event.transaction)
                 micros = micros_of(source)
             except (Unreadable, TypeError, KeyError, ValueError, AttributeError) as problem:
                 rejects.append(_reject(place, problem))
                 continue
-            group = groups.get((id(fields), whole))
-            if group is None:
-                group = groups[(id(fields), whole)] = _Group(fields=fields, whole=whole)
+            if fits != (id(fields), whole):
+                fits = (id(fields), whole)
+                group = groups.setdefault(fits, _Group(fields=fields, whole=whole))
             group.places.append(place)
             group.ops.append(op)
             group.orders.append(order)
@@ -352,14 +355,10 @@ def _nulls(column: pa.Array) -> list[int]:
     return [int(place) for place in pc.indices_nonzero(pc.is_null(column)).to_pylist()]
 
 
-def _is_marker(payload: Row) -> bool:
-    return payload.get("status") in {"BEGIN", "END"} and "id" in payload
-
-
 def _no_row(op: object) -> str:
     if op is None:
         return "the record is no change event of Debezium: it has no op"
-    if op in {"c", "u", "r"}:
+    if op in _WHOLE:
         return f"the event ({op}) has no row in after"
     return f"operation {op!r} is not known"
 

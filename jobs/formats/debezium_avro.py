@@ -15,6 +15,7 @@ from jobs.formats import avro_columns
 from jobs.formats.avro_rows import Schemas
 from jobs.formats.avro_schema import AvroType
 from jobs.formats.avro_wire import by_schema
+from jobs.formats.debezium_envelope import Envelope, envelope_of
 from jobs.formats.debezium_json import Fields
 from jobs.formats.debezium_wires import DECIMAL, Wire, is_known
 from jobs.formats.decoded import Unreadable
@@ -74,6 +75,15 @@ class AvroFront:
             Unreadable: it is no record in the wire format, or not one of its schema.
         """
         return self._values.read(data)
+
+    def change(self, data: bytes) -> tuple[Envelope, Fields]:
+        """Return of a value what a change is made from.
+
+        Raises:
+            Unreadable: as of a value.
+        """
+        document, fields = self._values.read(data)
+        return envelope_of(document), fields
 
     def key(self, data: bytes) -> tuple[Row, Fields]:
         """Return a key.

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from jobs.formats.decoded import Unreadable
 
 if TYPE_CHECKING:
@@ -25,7 +27,60 @@ UNAVAILABLE = "__odi_unavailable"
 """Names of columns whose values did not change and were not sent; null where there is none."""
 CONTROL = (OP, ORDER, TIME, UNAVAILABLE)
 UNAVAILABLE_VALUE = "__debezium_unavailable_value"
+NO_SOURCE = "the event does not say where it comes from (source)"
 
+
+class Source(msgspec.Struct, kw_only=True, gc=False):
+    """What an event says of where it comes from, as far as its order and time need it."""
+
+    connector: Any = None
+    lsn: Any = None
+    file: Any = None
+    pos: Any = None
+    row: Any = None
+    ts_us: Any = None
+    ts_ms: Any = None
+
+
+class Envelope(msgspec.Struct, kw_only=True):
+    """What is read of an event. ``before`` is passed over: no change is made from it.
+
+    ``status`` and ``id`` are those of a transaction's mark, which has no ``op``.
+    """
+
+    op: Any = None
+    after: Any = None
+    source: Source | None = None
+    transaction: Any = None
+    status: Any = None
+    id: Any = None
+
+    @property
+    def is_mark(self) -> bool:
+        """Whether it tells of the begin or the end of a transaction."""
+        return self.status in {"BEGIN", "END"} and self.id is not None
+
+
+def envelope_of(document: Mapping[str, Any]) -> Envelope:
+    """Return the envelope that a document holds.
+
+    Raises:
+        Unreadable: what it says of its source is no object.
+    """
+    source = document.get("source")
+    if source is not None and not isinstance(source, dict):
+        raise Unreadable(NO_SOURCE)
+    return Envelope(
+        op=document.get("op"),
+        after=document.get("after"),
+        source=None if source is None else Source(**{n: source.get(n) for n in _OF_SOURCE}),
+        transaction=document.get("transaction"),
+        status=document.get("status"),
+        id=document.get("id"),
+    )
+
+
+_OF_SOURCE = Source.__struct_fields__
 _FILE_NUMBER = re.compile(r"\.(\d+)$")
 _BINLOG = {"mysql", "mariadb"}
 
@@ -42,7 +97,7 @@ def control_fields() -> list[pa.Field]:
     ]
 
 
-def order_of(op: str, source: Mapping[str, Any], transaction: Mapping[str, Any] | None) -> str:
+def order_of(op: str, source: Source, transaction: Mapping[str, Any] | None) -> str:
     """Return a text that sorts as the changes of one row happened.
 
     PostgreSQL: the record's place in the write-ahead log. MySQL and MariaDB: the number of the
@@ -55,10 +110,10 @@ def order_of(op: str, source: Mapping[str, Any], transaction: Mapping[str, Any] 
     """
     rank = 0 if op == "r" else 1
     number = transaction["total_order"] if transaction else 0
-    lsn = source.get("lsn")
+    lsn = source.lsn
     if type(lsn) is int:
         return f"{lsn:016x}.{rank}.{number:08x}"
-    connector = source.get("connector")
+    connector = source.connector
     if connector in _BINLOG:
         return f"{_binlog(source)}.{rank}.{number:08x}"
     if connector == "postgresql":
@@ -66,20 +121,19 @@ def order_of(op: str, source: Mapping[str, Any], transaction: Mapping[str, Any] 
     raise Unreadable(f"how changes from connector {connector!r} are ordered is not known")
 
 
-def micros_of(source: Mapping[str, Any]) -> int | None:
+def micros_of(source: Source) -> int | None:
     """Return when the source committed a change, in microseconds since 1970."""
-    micros = source.get("ts_us")
+    micros = source.ts_us
     if micros is None:
-        millis = source.get("ts_ms")
-        micros = None if millis is None else millis * 1_000
+        micros = None if source.ts_ms is None else source.ts_ms * 1_000
     if micros is not None and type(micros) is not int:
         raise Unreadable("the event's time is no number")
     return micros
 
 
-def _binlog(source: Mapping[str, Any]) -> str:
-    found = _FILE_NUMBER.search(str(source.get("file")))
-    place, row = source.get("pos"), source.get("row") or 0
+def _binlog(source: Source) -> str:
+    found = _FILE_NUMBER.search(str(source.file))
+    place, row = source.pos, source.row or 0
     if found is None or type(place) is not int or type(row) is not int:
         raise Unreadable("the event has no binlog file and position, so its order is not known")
     # The text of the name would put file 1000000 before file 999999.

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from jobs.formats.debezium_envelope import Envelope, envelope_of
 from jobs.formats.debezium_wires import Wire, wire_of
 from jobs.formats.decoded import Unreadable
 
@@ -49,6 +52,14 @@ class JsonFront:
         """
         return self._values.read(data)
 
+    def change(self, data: bytes) -> tuple[Envelope, Fields]:
+        """Read of a value what a change is made from: the rest is passed over.
+
+        Raises:
+            Unreadable: it is no JSON object.
+        """
+        return self._values.change(data)
+
     def key(self, data: bytes) -> tuple[dict[str, Any], Fields]:
         """Read a key.
 
@@ -56,6 +67,15 @@ class JsonFront:
             Unreadable: it is no JSON object.
         """
         return self._keys.read(data)
+
+
+class _Bare(Envelope, kw_only=True):
+    """An event that may stand in a record beside its schema."""
+
+    payload: Any = msgspec.UNSET
+
+
+_read_bare = msgspec.json.Decoder(_Bare).decode
 
 
 class _Schemas:
@@ -82,6 +102,23 @@ class _Schemas:
         if "schema" in document and "payload" in document:
             return self._learnt(data, document)
         return document, ANY
+
+    def change(self, data: bytes) -> tuple[Envelope, Fields]:
+        try:
+            if data.startswith(b'{"schema":'):
+                prefix, fields = self._last
+                if not prefix or not data.startswith(prefix):
+                    prefix, fields = self._seen(data)
+                if prefix:
+                    return _read_bare(memoryview(data)[len(prefix) : -1]), fields
+            else:
+                found = _read_bare(data)
+                if found.payload is msgspec.UNSET:
+                    return found, ANY
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass  # what is wrong with it is said where it is read as a whole
+        document, fields = self.read(data)
+        return envelope_of(document), fields
 
     def _seen(self, data: bytes) -> tuple[bytes, Fields]:
         for prefix, fields in self._known.items():

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.formats.debezium import DebeziumDecoder, event_key
-from jobs.formats.debezium_envelope import OP, ORDER, TIME, UNAVAILABLE, order_of
+from jobs.formats.debezium_envelope import OP, ORDER, TIME, UNAVAILABLE, Source, order_of
 from jobs.formats.decoded import Unreadable
 from tests.unit.jobs.formats.events import FORMS, Event, changed, event, packed, records, sample
 
@@ -152,10 +152,10 @@ def test_the_key_of_an_event_names_the_columns() -> None:
 
 def test_changes_of_mysql_are_ordered_by_file_and_place() -> None:
     def place(file: str, pos: int, row: int = 0) -> str:
-        return order_of("u", {"connector": "mysql", "file": file, "pos": pos, "row": row}, None)
+        return order_of("u", Source(connector="mysql", file=file, pos=pos, row=row), None)
 
     known = [place("bin.000009", 5), place("bin.000009", 40), place("bin.000010", 4, 1)]
     assert known == sorted(known)
     assert place("bin.999999", 4) < place("bin.1000000", 4)
     with pytest.raises(Unreadable, match="not known"):
-        order_of("u", {"connector": "oracle"}, None)
+        order_of("u", Source(connector="oracle"), None)
