@@ -7,6 +7,7 @@ like any other. Must never let a name become syntax.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from lineage.graph.answer import Lineage
@@ -96,16 +97,23 @@ def edge_label(edge: Edge) -> str:
     """Return the columns of a write in short; a read says them at the write that they are of."""
     if edge.kind != "write":
         return ""
-    by_column: dict[str, list[str]] = {}
+    by_column: dict[str, Counter[str]] = {}
     for item in edge.columns:
-        by_column.setdefault(item.column or "*", []).append(origin(item))
-    lines = [f"{column} ← {', '.join(found)}" for column, found in sorted(by_column.items())]
+        by_column.setdefault(item.column or "*", Counter())[origin(item)] += 1
+    lines = [f"{column} ← {_told(found)}" for column, found in sorted(by_column.items())]
     lines += [f"{column} ← ?" for column in edge.unknown]
     if edge.blind and not lines:
         lines = ["columns not recorded"]
     if len(lines) > COLUMNS_SHOWN_MAX:
         lines = [*lines[:COLUMNS_SHOWN_MAX], f"and {len(lines) - COLUMNS_SHOWN_MAX} more"]
     return "\n".join(lines)
+
+
+def _told(origins: Counter[str]) -> str:
+    """Return origins, each once: a column of the same name may come from many inputs."""
+    return ", ".join(
+        text if count == 1 else f"{text} from {count} inputs" for text, count in origins.items()
+    )
 
 
 def origin(edge: ColumnEdge) -> str:

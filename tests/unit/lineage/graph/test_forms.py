@@ -146,3 +146,19 @@ def test_a_page_of_too_many_nodes_is_refused_with_what_to_do(
 def test_the_parts_of_the_page_are_files_of_the_package() -> None:
     folder = Path(page_module.__file__).parent
     assert {"page.html", "page.css", "page.js"} <= {item.name for item in folder.iterdir()}
+
+
+def test_an_origin_that_many_inputs_have_is_said_once(history: History) -> None:
+    first, second = (
+        TableRef(uuid=TableUuid(f"33333333-0000-4000-8000-00000000000{n}"), name=f"day.d{n}")
+        for n in (1, 2)
+    )
+    for place, table in enumerate((first, second)):
+        history.land(history.intend(work("append", table), offsets=once(f"x{place}")), table)
+        plan = columns(table)
+        history.land(history.intend(work("append"), offsets=once(f"y{place}"), columns=plan))
+    found = ask(history.ledger, Question(text=ORDERS.name), moment=lambda given: given)
+    said = "\n".join(dot(found, columns=True))
+    assert "from 2 inputs" in said
+    one = re.search(r"amount ← ([^\\]*)", said)
+    assert one is not None and one[1].count("amount") == 1, said
