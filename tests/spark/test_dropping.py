@@ -11,6 +11,8 @@ import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
 import odi_audit as odi
+from lineage.context import LedgerContext
+from lineage.events import events_of
 from odi_audit.api import parts_of
 from odi_audit.cli.app import run as command
 from odi_audit.committer import reconcile
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from odi_audit.committer.run import Run
-    from odi_audit.ids import TableUuid
+    from odi_audit.ids import BatchId, TableUuid
 
 JOB = "sales/orders"
 
@@ -64,6 +66,21 @@ def last(lake: Workspace) -> Entry:
     return lake.ledger().get(lake.ledger().head().size - 1)
 
 
+def changes(lake: Workspace, batch: BatchId) -> list[tuple[str, str, str]]:
+    """Return, for each output of a batch's events: its name, what became of it, its version."""
+    ledger = lake.ledger()
+    return [
+        (
+            output["name"],
+            output["facets"]["lifecycleStateChange"]["lifecycleStateChange"],
+            output["facets"]["version"]["datasetVersion"],
+        )
+        for entry in ledger.batch_entries(batch)
+        for event in events_of(entry, LedgerContext(ledger))
+        for output in json.loads(event.body)["outputs"]
+    ]
+
+
 def uuid_of(lake: Workspace) -> TableUuid | None:
     """Return which table has the name, as pyiceberg finds it."""
     try:
@@ -97,6 +114,8 @@ def test_a_dropped_table_is_gone_and_the_ledger_keeps_what_it_was(
         "totals": dropped.facts["totals"],
     }
     assert dropped.facts["totals"]["total-records"] == 5  # type: ignore[index,call-overload]
+    folder = before.metadata.location.removeprefix("file:")
+    assert changes(lake, receipt.batch) == [(folder, "DROP", dropped.facts["head"])]
     # What came past the committer is recorded before the table goes.
     (foreign,) = [entry for entry in ledger.scan() if entry.kind is Kind.FOREIGN]
     assert intent.index < foreign.index < dropped.index
@@ -124,7 +143,7 @@ def test_a_dropped_table_is_gone_and_the_ledger_keeps_what_it_was(
     assert node["facets"]["dropped"]["batch"] == receipt.batch
     status, answer = told("lineage", TABLE, "--as-of", landed.batch)
     (node,) = [node for node in answer["data"]["nodes"] if node["kind"] == "table"]
-    assert (node["facets"]["dropped"], node["batches"]) == (None, 1)
+    assert (node["facets"]["dropped"], node["batches"]) == (None, 2), "its creation and its rows"
     for words in (
         ("trace", TABLE, "--where", "id = 1"),
         ("trace", TABLE, "--where", "id = 1", "--history"),
@@ -156,6 +175,10 @@ def test_a_purge_deletes_the_files_and_is_refused_where_the_table_forbids_it(
         run.drop_table(TABLE, purge=True)
     assert lake.ledger().head().size == size
     spark.sql(f"ALTER TABLE lake.{TABLE} SET TBLPROPERTIES ('gc.enabled'='true')")
+    emptied = run.delete(TABLE, where="true", offsets=odi.once("all"))
+    assert [change[1:] for change in changes(lake, emptied.batch)] == [
+        ("TRUNCATE", emptied.snapshot)
+    ]
     receipt = run.drop_table(TABLE, purge=True)
     assert on_disk(warehouse) == set()
     assert lake.ledger().batch_entries(receipt.batch)[-1].facts["purge"] is True
