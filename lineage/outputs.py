@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _LIFECYCLE = {
     "create_table": LifecycleStateChange.CREATE,
+    "drop_table": LifecycleStateChange.DROP,
     "evolve_schema": LifecycleStateChange.ALTER,
     "expire": LifecycleStateChange.ALTER,
     "rollback": LifecycleStateChange.OVERWRITE,
@@ -53,6 +54,7 @@ _LIFECYCLE = {
 }
 _BY_KIND = {
     Kind.TABLE_CREATED: LifecycleStateChange.CREATE,
+    Kind.TABLE_DROPPED: LifecycleStateChange.DROP,
     Kind.SCHEMA_CHANGE: LifecycleStateChange.ALTER,
     Kind.MAINTENANCE: LifecycleStateChange.ALTER,
     Kind.ROLLBACK: LifecycleStateChange.OVERWRITE,

@@ -17,6 +17,7 @@ from odi_audit.committer.run import Run
 from odi_audit.errors import EntryNotFound, UsageError
 from odi_audit.model.tables import parse
 from odi_audit.query.consumers import check_consumer, pending
+from odi_audit.query.dropped import load_table
 from odi_audit.query.pending import LIMIT_DEFAULT, LIMIT_MAX, PendingPage, PendingRow
 from odi_audit.query.places import resolve_place
 from odi_audit.query.seen import plain
@@ -100,7 +101,7 @@ def access_of(parts: Parts, run: Run | None = None) -> Access:
     """Return the access that a run's or a workspace's parts give."""
     return Access(
         ledger=parts.ledger,
-        load=lambda table: parts.catalog().load(parse(table)),
+        load=lambda table: load_table(parts.ledger, parts.catalog(), parse(table)),
         spark=parts.spark,
         catalog_name=parts.settings.catalog.name,
         principal=parts.principal,
@@ -110,9 +111,10 @@ def access_of(parts: Parts, run: Run | None = None) -> Access:
 
 def looking(workspace: Workspace) -> Access:
     """Return an access that can look at what is pending, and confirm nothing."""
+    ledger = workspace.ledger(read_only=True)
     return Access(
-        ledger=workspace.ledger(read_only=True),
-        load=lambda table: workspace.catalog().load(parse(table)),
+        ledger=ledger,
+        load=lambda table: load_table(ledger, workspace.catalog(), parse(table)),
         spark=workspace.spark,
         catalog_name=workspace.settings.catalog.name,
         principal="",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from lineage.graph.ask import Asked, find, near_columns, point
+from lineage.graph.ask import Asked, find, find_at, near_columns
 from lineage.graph.build import Point, Sides, sides_as_of, whole_graph, with_about
 from lineage.graph.fold import folded
 from lineage.graph.lean import Progress
@@ -103,8 +103,7 @@ def ask(
         asked = find(ledger, question.text, whole)
         sides = Sides(up=whole, down=whole)
     else:
-        asked = find(ledger, question.text)
-        at = point(ledger, asked.table, question.as_of, moment)
+        asked, at = find_at(ledger, question.text, question.as_of, moment)
         until = at.until
         sides = sides_as_of(ledger, asked.table.uuid, at, progress=progress)
     start = table_id(asked.table.uuid)
@@ -198,6 +197,7 @@ def _node(node: Node, distance: int) -> JsonObject:
             "format_version": about.format_version,
             "snapshot": about.snapshot,
             "earlier_names": list(about.earlier_names),
+            "dropped": None if about.dropped is None else _mark(about.dropped),
             "columns": [{"name": item.name, "type": item.type} for item in about.columns],
         },
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lineage.graph.build import Point
 from lineage.graph.lean import newest_first
@@ -23,6 +23,7 @@ from odi_audit.model.tables import TableRef
 NEAR_MATCHES_MAX = 3
 PAGE = 1_000
 _BATCH_PREFIX = "b-"
+_MADE_OR_DROPPED = EntryFilter(kinds=(Kind.TABLE_CREATED, Kind.TABLE_DROPPED))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,56 @@ def find(ledger: Ledger, text: str, graph: Graph | None = None) -> Asked:
     name, uuid = found
     rest = text[len(name) + 1 :]
     return Asked(table=TableRef(uuid=uuid, name=name), column=rest or None)
+
+
+def find_at(
+    ledger: Ledger, text: str, as_of: str, moment: Callable[[str], str]
+) -> tuple[Asked, Point]:
+    """Return what ``TABLE[.COLUMN]`` named at a moment, and the moment.
+
+    A table that was dropped and made again is two tables of one name: the newest of those that
+    the moment can be of is meant.
+
+    Raises:
+        TableNotFound, EntryNotFound, AmbiguousBatch, UsageError: as :func:`find`, :func:`point`.
+    """
+    asked = find(ledger, text)
+    earlier = _namesakes(ledger, asked.table)
+    if not earlier:
+        return asked, point(ledger, asked.table, as_of, moment)
+    refused: EntryNotFound | None = None
+    for table, since in earlier:
+        try:
+            at = point(ledger, table, as_of, moment)
+        except EntryNotFound as error:
+            refused = refused or error
+            continue
+        if at.until > since:
+            return replace(asked, table=table), at
+    if refused is not None:
+        raise refused
+    return asked, point(ledger, asked.table, as_of, moment)
+
+
+def _namesakes(ledger: Ledger, table: TableRef) -> list[tuple[TableRef, int]]:
+    """Return the tables of a name with where each begins, newest first; none if there is but one.
+
+    Of a table that was not made here only what went before it is known.
+    """
+    began: dict[TableUuid, int] = {}
+    dropped: dict[TableUuid, int] = {}
+    for entry in ledger.find(_MADE_OR_DROPPED):
+        if entry.table is not None and entry.table.name == table.name:
+            found = began if entry.kind is Kind.TABLE_CREATED else dropped
+            found[entry.table.uuid] = entry.index
+    others = {uuid for uuid in (*began, *dropped) if uuid != table.uuid}
+    if not others:
+        return []
+    began.setdefault(table.uuid, max(dropped.get(uuid, 0) for uuid in others))
+    pairs = [
+        (TableRef(uuid=uuid, name=table.name), began.get(uuid, 0)) for uuid in (*others, table.uuid)
+    ]
+    return sorted(pairs, key=lambda pair: -pair[1])
 
 
 def point(ledger: Ledger, table: TableRef, text: str, moment: Callable[[str], str]) -> Point:
@@ -130,8 +181,17 @@ def _point_of(ledger: Ledger, entry: Entry, asked: str) -> Point:
 
 
 def _created(ledger: Ledger) -> dict[str, TableUuid]:
-    found = ledger.find(EntryFilter(kinds=(Kind.TABLE_CREATED,)))
-    return {entry.table.name: entry.table.uuid for entry in found if entry.table is not None}
+    """Return the tables that were made here and not dropped since."""
+    found: dict[str, TableUuid] = {}
+    for entry in ledger.find(_MADE_OR_DROPPED):
+        if entry.table is None:
+            continue
+        if entry.kind is Kind.TABLE_CREATED:
+            found[entry.table.name] = entry.table.uuid
+        elif found.get(entry.table.name) == entry.table.uuid:
+            # Another one may have its name by now, made past us: the whole ledger tells.
+            del found[entry.table.name]
+    return found
 
 
 def _drawn(graph: Graph) -> dict[str, TableUuid]:

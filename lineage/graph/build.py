@@ -28,7 +28,7 @@ from lineage.graph.model import (
     graph_of,
     table_id,
 )
-from lineage.graph.tally import JobTally, ReadTally, TableTally, Tally
+from lineage.graph.tally import LANDED, JobTally, ReadTally, TableTally, Tally, mark_of
 from lineage.naming import DatasetName
 from lineage.tables import TableView, schema_facet, view
 from odi_audit.ids import TableUuid
@@ -131,7 +131,9 @@ def _moment(entry: Lean) -> str:
 
 def _graph(collected: Collector, context: Context, until: int) -> Graph:
     named = {uuid: _name(uuid, table, context, until) for uuid, table in collected.tables.items()}
-    known = {dataset_id(name): table_id(uuid) for uuid, name in named.items()}
+    # A table that was dropped and made again has the old one's place, and so its name: what is
+    # known by that name alone is the newer one's, which was met first.
+    known = {dataset_id(name): table_id(uuid) for uuid, name in reversed(named.items())}
     reads = _joined(collected, known)
     nodes = {
         table_id(uuid): _table_node(uuid, table, named[uuid])
@@ -234,6 +236,7 @@ def _table_node(uuid: str, table: TableTally, name: DatasetName) -> Node:
             snapshot=table.snapshot,
             columns=(),
             earlier_names=tuple(sorted(table.names - {table.name})),
+            dropped=None if table.dropped is None else mark_of((table.dropped, LANDED, None)),
         ),
     )
 

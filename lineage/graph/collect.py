@@ -125,6 +125,9 @@ class Collector:
         if entry.facts.undone:
             self._undone.update((batch, uuid) for batch in entry.facts.undone)
         table = self._table(uuid, entry.table.name, entry.facts.location)
+        if entry.kind == Kind.TABLE_DROPPED and table.dropped is None and not table.tally.runs:
+            # Newest first: what comes after its drop was done to a table that was put back.
+            table.dropped = entry
         if table.snapshot is None and counts:
             table.snapshot = entry.facts.snapshot or entry.facts.to
         if entry.intent is None:

@@ -2,8 +2,8 @@
 
 Owns the rule, walking the ledger from its end to its beginning. A table counts from the moment at
 which it was read: what a rollback or an undo took out before that, and what lies behind an
-overwrite of everything, is no source of it. A read of an earlier moment brings back what stood
-then. Must never look ahead: what has not been met yet is older.
+overwrite of everything or a drop, is no source of it. A read of an earlier moment brings back what
+stood then. Must never look ahead: what has not been met yet is older.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lineage.graph.lean import Lean
+from odi_audit.model.entries import Kind
 
 _REPLACES = frozenset({"overwrite", "overwrite_partitions"})
 """Operations whose files hold their own rows only; a MERGE may carry older ones along."""
@@ -89,6 +90,8 @@ class Feeding:
 
 def replaces_everything(write: Lean) -> bool:
     """Say whether nothing that was in the table before is in it after a write."""
+    if write.kind == Kind.TABLE_DROPPED:
+        return True
     total = write.facts.counts.get("total-records")
     if total is None or write.facts.operation is None:
         return False

@@ -101,6 +101,7 @@ class About:
     snapshot: str | None
     columns: tuple[Column, ...]
     earlier_names: tuple[str, ...]
+    dropped: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

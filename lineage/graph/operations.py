@@ -12,8 +12,8 @@ from lineage.graph.lean import Lean, LeanOperation, is_there
 REWRITES = frozenset({"update", "delete", "compact"})
 """Operations whose rows come from the table itself, as in the events."""
 UPKEEP = frozenset(
-    {"compact", "create_table", "evolve_schema", "expire", "maintenance", "rollback"}
-    | {"schema-change", "table-created"}
+    {"compact", "create_table", "drop_table", "evolve_schema", "expire", "maintenance", "rollback"}
+    | {"schema-change", "table-created", "table-dropped"}
 )
 """Operations that change no value: shown only where everything is asked for."""
 _CARRIES = frozenset({"compact", "delete", "expire", "rollback"})

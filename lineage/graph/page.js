@@ -270,7 +270,7 @@
       facts([
         ["namespace", node.namespace], ["dataset", node.dataset], ["folders", node.members > 1 ? number(node.members) : ""], ["job", node.job], ["operation", node.operation],
         ["owner", facets.owner], ["version", facets.snapshot && code(facets.snapshot)], ["format", facets.format_version && `Iceberg v${facets.format_version}`],
-        ["earlier names", (facets.earlier_names || []).join(", ")], ["uuid", node.table_uuid && code(node.table_uuid)], ...tallied(node),
+        ["dropped", facets.dropped && html("span", {}, `${time(facets.dropped.time)} `, batch(facets.dropped.batch))], ["earlier names", (facets.earlier_names || []).join(", ")], ["uuid", node.table_uuid && code(node.table_uuid)], ...tallied(node),
       ]),
       ...(rows.length ? part(node.runs > rows.length ? `Newest ${rows.length} of ${number(node.runs)} batches` : "Batches", grid(["time", "batch", "state", "rows"], rows)) : []),
       ...((facets.columns || []).length ? part("Schema", grid(["column", "type"], facets.columns.map((column) => [code(column.name), column.type]))) : []),

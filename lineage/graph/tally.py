@@ -67,10 +67,10 @@ class Tally:
             runs=self.runs,
             batches=self.batches,
             rows=self.rows if self.counted else None,
-            first=None if self.first is None else _mark(self.first),
-            last=None if self.last is None else _mark(self.last),
+            first=None if self.first is None else mark_of(self.first),
+            last=None if self.last is None else mark_of(self.last),
             states=dict(sorted(self.states.items())),
-            recent=tuple(map(_mark, self.recent)),
+            recent=tuple(map(mark_of, self.recent)),
         )
 
 
@@ -97,6 +97,7 @@ class TableTally:
     location: str | None = None
     named: DatasetName | None = None
     snapshot: str | None = None
+    dropped: Lean | None = None
     tally: Tally = field(default_factory=Tally)
 
 
@@ -174,7 +175,8 @@ def _index(seen: Seen) -> int:
     return seen[0].index
 
 
-def _mark(seen: Seen) -> Mark:
+def mark_of(seen: Seen) -> Mark:
+    """Return an entry as it is shown."""
     entry, state, rows = seen
     return Mark(
         entry=entry.index,

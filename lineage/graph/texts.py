@@ -83,7 +83,12 @@ def dot(lineage: Lineage, *, columns: bool = False) -> Iterator[str]:
 
 def label(node: Node) -> str:
     """Return what a node is called in a drawing."""
-    return node.name
+    return f"{node.name} (dropped)" if is_dropped(node) else node.name
+
+
+def is_dropped(node: Node) -> bool:
+    """Say whether a node is a table that was dropped."""
+    return node.about is not None and node.about.dropped is not None
 
 
 def full_name(node: Node) -> str:

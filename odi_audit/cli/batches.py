@@ -15,6 +15,7 @@ from odi_audit.cli.render import escape
 from odi_audit.ids import TableUuid, job_name
 from odi_audit.model.tables import parse
 from odi_audit.query.batches import LIMIT_DEFAULT, BatchState, BatchSummary, list_batches
+from odi_audit.query.lookup import find_named
 from odi_audit.query.since import moment
 from odi_audit.workspace import Workspace
 
@@ -60,7 +61,8 @@ def command(
 
 
 def _uuid(workspace: Workspace, table: str) -> TableUuid:
-    return workspace.catalog().load(parse(table)).ref.uuid
+    ledger = workspace.ledger(read_only=True)
+    return find_named(ledger, workspace.catalog(), parse(table)).ref.uuid
 
 
 def _show(console: Console, found: list[BatchSummary], limit: int) -> None:

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from odi_audit.canonical import JsonObject
 from odi_audit.cli import render
 from odi_audit.cli.common import JsonOption, LakeOption
 from odi_audit.cli.doubts import tell_doubts
 from odi_audit.cli.render import escape
 from odi_audit.errors import Exit
+from odi_audit.model.entries import Entry
 from odi_audit.model.tables import parse
+from odi_audit.query.dropped import said, told
 from odi_audit.query.lookup import Named, find_named
 from odi_audit.query.since import moment
 from odi_audit.query.timeline import LIMIT_DEFAULT, TableEvent, timeline
@@ -60,6 +63,8 @@ def command(
             "table": named.ref.name,
             "table_uuid": named.ref.uuid,
             "gone": named.state is None,
+            "dropped": None if named.dropped is None else told(named.dropped),
+            "earlier": [_earlier(entry) for entry in named.earlier],
             "events": [event.to_json() for event in events],
         },
         as_json=as_json,
@@ -69,9 +74,19 @@ def command(
         raise typer.Exit(Exit.FINDINGS)
 
 
+def _earlier(entry: Entry) -> JsonObject:
+    return {"table_uuid": None if entry.table is None else entry.table.uuid, **told(entry)}
+
+
 def _show(console: Console, named: Named, events: list[TableEvent], limit: int) -> None:
     gone = "; the catalog no longer has it" if named.state is None else ""
+    if named.dropped is not None:
+        gone = f"; {said(named.dropped)}"
     console.print(escape(f"{named.ref.name} ({named.ref.uuid}){gone}"), soft_wrap=True)
+    for entry in named.earlier:
+        other = "" if entry.table is None else f" ({entry.table.uuid})"
+        line = f"another table had this name before{other}: {said(entry)}"
+        console.print(escape(line), soft_wrap=True)
     if not events:
         console.print("Nothing happened to it.")
         return

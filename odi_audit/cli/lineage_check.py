@@ -17,6 +17,7 @@ from odi_audit.cli.render import escape
 from odi_audit.errors import Exit
 from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.tables import TableRef, parse
+from odi_audit.query.lookup import find_named
 from odi_audit.query.since import moment
 from odi_audit.workspace import Workspace
 
@@ -87,7 +88,8 @@ def _first(workspace: Workspace, ledger: Ledger, written: str | None) -> int:
 
 
 def _table(workspace: Workspace, table: str) -> TableRef:
-    return workspace.catalog().load(parse(table)).ref
+    ledger = workspace.ledger(read_only=True)
+    return find_named(ledger, workspace.catalog(), parse(table)).ref
 
 
 def _show(console: Console, report: Report) -> None:

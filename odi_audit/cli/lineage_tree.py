@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lineage.graph.model import NodeKind, Via
 from lineage.graph.select import EVERY, UNKNOWN, Direction
-from lineage.graph.texts import clean, edge_label
+from lineage.graph.texts import clean, edge_label, is_dropped
 from odi_audit.cli.render import escape
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ def show(console: Console, found: Lineage, *, columns: bool) -> None:
     column = found.asked.column
     name = found.start.name + (f".{column}" if column else "")
     at = "" if found.point is None else f", as of {found.point.asked} ({found.point.time[:19]}Z)"
+    gone = found.start.about.dropped if found.start.about is not None else None
+    if gone is not None:
+        at += f", dropped at {gone.time[:19]}Z by batch {gone.batch}"
     console.print(f"[bold]{_text(name)}[/bold]{_text(at)}", soft_wrap=True)
     for way, direction, title in ((-1, Direction.UP, "fed by"), (1, Direction.DOWN, "feeds")):
         if found.question.direction not in {direction, Direction.BOTH}:
@@ -91,6 +94,8 @@ class _Tables:
         kind = _MARKS[node.kind]
         if node.kind is NodeKind.JOB:
             kind = f"{node.operation}{', streaming' if node.streaming else ''}"
+        if is_dropped(node):
+            kind = f"dropped {kind}"
         if node.members > 1:
             kind = f"{node.members:,} folders"
         where = ""

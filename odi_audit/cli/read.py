@@ -19,6 +19,7 @@ from odi_audit.errors import Exit, UsageError
 from odi_audit.model.findings import Finding
 from odi_audit.model.tables import parse
 from odi_audit.query.consumers import ConsumerState, list_consumers
+from odi_audit.query.lookup import find_named
 from odi_audit.query.pending import LIMIT_DEFAULT, PendingPage, PendingRow
 from odi_audit.workspace import Workspace
 
@@ -133,8 +134,9 @@ def _row(row: PendingRow) -> str:
 
 
 def _list(workspace: Workspace, table: str | None, doubts: list[Finding], *, as_json: bool) -> None:
-    uuid = None if table is None else workspace.catalog().load(parse(table)).ref.uuid
-    found = list_consumers(workspace.ledger(read_only=True), workspace.catalog(), uuid)
+    ledger, catalog = workspace.ledger(read_only=True), workspace.catalog()
+    uuid = None if table is None else find_named(ledger, catalog, parse(table)).ref.uuid
+    found = list_consumers(ledger, catalog, uuid)
     data: JsonObject = {"consumers": [item.to_json() for item in found], **_told(doubts)}
     render.answer(LIST_SCHEMA, data, as_json=as_json, human=lambda to: _show_list(to, found))
 

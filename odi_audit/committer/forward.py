@@ -45,6 +45,10 @@ def roll_forward(parts: Parts, opened: Entry, part: Part) -> Part:
     assert part.document is not None
     for _ in range(parts.settings.limits.stage_attempts_max):
         table = load(jvm, parts.settings.catalog.name, tables.parse(part.table.name))
+        if table.ref.uuid != part.table.uuid:
+            raise CommitConflict(
+                f"another table has taken the name {part.table.name}; {opened.batch} is not for it"
+            )
         there = table.find(stamps.batch)
         if there is not None:
             return replace(part, landed=there)

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from odi_audit import logs
 from odi_audit.canonical import JsonObject
-from odi_audit.committer import continuity, records
+from odi_audit.committer import continuity, records, rivals
 from odi_audit.committer.operations import Append, AppendFiles, Operation
 from odi_audit.committer.parts import Parts, check_catalog
 from odi_audit.committer.rewrites import rewrote
@@ -115,13 +115,19 @@ class Publisher:
             ]
 
     def _look_for_rivals(self) -> tuple[set[str], bool]:
-        """Return the open intents of this job, and whether this batch has been tried before."""
+        """Return the open intents of this job, and whether this batch has been tried before.
+
+        Raises:
+            CommitConflict: somebody is dropping one of the tables.
+        """
         ledger, opened = self._parts.ledger, self._opened
         assert opened.batch is not None
+        intents = ledger.open_intents()
+        rivals.refuse_if_dropping(ledger, opened, intents)
         others = {
             str(entry.index)
-            for entry in ledger.open_intents(job=opened.job)
-            if entry.index != opened.index
+            for entry in intents
+            if entry.job == opened.job and entry.index != opened.index
         }
         tried_before = any(
             entry.kind is Kind.INTENT and entry.index != opened.index

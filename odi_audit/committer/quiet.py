@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from odi_audit.canonical import Json, JsonObject
-from odi_audit.committer import records
+from odi_audit.committer import records, rivals
 from odi_audit.committer.parts import Parts, check_catalog
 from odi_audit.errors import CommitConflict, OdiError, OutcomeUnknown
 from odi_audit.ids import JobName, RunId, SnapshotId, batch_id
@@ -116,10 +116,20 @@ def planned_for(
 def intend(
     caller: Caller, planned: records.Planned, ref: TableRef, work: JsonObject, **more: Json
 ) -> Entry:
-    """Record the intent."""
+    """Record the intent.
+
+    Raises:
+        CommitConflict: somebody is dropping the table.
+    """
+    ledger = caller.parts.ledger
     caller.parts.reach("planned")
-    opened = caller.parts.ledger.append(records.intent(planned, [(ref, work)], **more))[0]
+    opened = ledger.append(records.intent(planned, [(ref, work)], **more))[0]
     caller.parts.reach("intended")
+    try:
+        rivals.refuse_if_dropping(ledger, opened, ledger.open_intents())
+    except OdiError as error:
+        ledger.append(records.abandoned(opened, error.record))
+        raise
     return opened
 
 
@@ -128,10 +138,10 @@ def marker_of(opened: Entry) -> str:
     return f"{opened.batch}/{opened.index}"
 
 
-def landing(table: LiveTable, operation: str, snapshot: SnapshotId | None) -> Landing:
+def landing(table: TableRef, operation: str, snapshot: SnapshotId | None) -> Landing:
     """Return the landing of an operation that made no snapshot."""
     return Landing(
-        table=table.ref,
+        table=table,
         operation=operation,
         snapshot=snapshot,
         sequence_number=None,
@@ -153,5 +163,5 @@ def receipt(
         intent=opened.index,
         fresh=True,
         confidence=table.confidence,
-        landings=(landing(table, operation, snapshot),),
+        landings=(landing(table.ref, operation, snapshot),),
     )

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, cast
 
 from odi_audit import logs
 from odi_audit.canonical import JsonObject
-from odi_audit.catalog import SnapshotInfo, TableState, find_stamp, history
+from odi_audit.catalog import TableState, find_stamp, history
 from odi_audit.committer import records
 from odi_audit.committer.parts import Parts
 from odi_audit.committer.rewrites import rewrote
+from odi_audit.committer.rivals import DROP
+from odi_audit.committer.traces import WITHOUT_SNAPSHOT, happened, quiet_record
 from odi_audit.committer.views import facts_of, no_snapshot
 from odi_audit.errors import CatalogUnavailable, LedgerConflict, OdiError, TableNotFound
-from odi_audit.ids import BatchId, JobName, SnapshotId, TableUuid
+from odi_audit.ids import BatchId, JobName, TableUuid
 from odi_audit.ledger.port import Ledger
 from odi_audit.model import tables
 from odi_audit.model.entries import Draft, Entry, Kind
@@ -32,14 +34,6 @@ if TYPE_CHECKING:
     from odi_audit.catalog import LakeCatalog
 
 log = logs.get_logger(__name__)
-
-WITHOUT_SNAPSHOT = {
-    "create_table": Kind.TABLE_CREATED,
-    "evolve_schema": Kind.SCHEMA_CHANGE,
-    "rollback": Kind.ROLLBACK,
-    "expire": Kind.MAINTENANCE,
-}
-"""Operations whose traces are a table property or missing snapshots, not a stamp."""
 
 
 class Action(StrEnum):
@@ -144,7 +138,9 @@ def _judge(ledger: Ledger, catalog: LakeCatalog, opened: Entry) -> Settlement:
         return Settlement(
             opened=opened,
             action=Action.RECORD,
-            reason="its stamp is in every table",
+            reason="the table is gone from the catalog"
+            if all(part.operation == DROP for part in found)
+            else "its stamp is in every table",
             parts=found,
         )
     missing = [part for part in found if part.missing]
@@ -165,13 +161,16 @@ def _judge(ledger: Ledger, catalog: LakeCatalog, opened: Entry) -> Settlement:
             parts=found,
         )
     return Settlement(
-        opened=opened,
-        action=Action.ABANDON,
-        reason="its process died before everything was staged; nothing of it is visible"
-        if not any(part.landed for part in found)
-        else "its process died with some tables published; the job publishes the rest",
-        parts=found,
+        opened=opened, action=Action.ABANDON, reason=_why_abandoned(found), parts=found
     )
+
+
+def _why_abandoned(found: Sequence[Part]) -> str:
+    if any(part.operation == DROP for part in found):
+        return "its process died before the table was dropped; it is there as it was"
+    if any(part.landed for part in found):
+        return "its process died with some tables published; the job publishes the rest"
+    return "its process died before everything was staged; nothing of it is visible"
 
 
 def _needed(opened: Entry, documents: Mapping[str, JsonObject]) -> list[JsonObject]:
@@ -195,22 +194,18 @@ def _look(
 ) -> Part:
     assert opened.batch is not None
     name, uuid = str(operation["table"]), TableUuid(str(operation["table_uuid"]))
-    ref = TableRef(uuid=uuid, name=name)
-    try:
-        state = catalog.load(tables.parse(name))
-    except TableNotFound:
-        found = catalog.load_by_uuid(uuid) if uuid else None
-        if found is None:
-            return Part(
-                operation=str(operation["op"]),
-                table=ref,
-                landed=None,
-                recorded=False,
-                document=None,
-                unchanged=False,
-                state=None,
-            )
-        state = found
+    state = _this_very_table(catalog, name, uuid)
+    if state is None:
+        return Part(
+            operation=str(operation["op"]),
+            table=TableRef(uuid=uuid, name=name),
+            # Gone from the catalog: that is what a drop was to bring about.
+            landed=no_snapshot() if operation["op"] == DROP else None,
+            recorded=False,
+            document=None,
+            unchanged=False,
+            state=None,
+        )
     document = documents.get(uuid)
     return Part(
         operation=str(operation["op"]),
@@ -223,20 +218,23 @@ def _look(
     )
 
 
+def _this_very_table(catalog: LakeCatalog, name: str, uuid: TableUuid) -> TableState | None:
+    """Return the table of an intent, under whatever name; never another one of its name."""
+    try:
+        state = catalog.load(tables.parse(name))
+    except TableNotFound:
+        state = None
+    if not uuid or (state is not None and state.ref.uuid == uuid):
+        return state
+    return catalog.load_by_uuid(uuid)
+
+
 def _landed(opened: Entry, operation: str, state: TableState) -> SnapshotFacts | None:
     assert opened.batch is not None
     if operation not in WITHOUT_SNAPSHOT:
         info = find_stamp(state, opened.batch)
         return None if info is None else facts_of(info)
-    marker = f"{opened.batch}/{opened.index}"
-    if operation == "expire":
-        planned = {str(item) for item in cast("Sequence[str]", opened.facts.get("doomed", []))}
-        happened = not planned & {info.id for info in state.snapshots}
-    elif operation == "create_table":
-        happened = state.properties.get("odi.created-by") == marker
-    else:
-        happened = state.properties.get("odi.last-op") == marker
-    if not happened:
+    if not happened(opened, operation, state):
         return None
     head = next(iter(history(state)), None)
     return no_snapshot() if head is None else facts_of(head)
@@ -324,8 +322,7 @@ def _record(parts: Parts, opened: Entry, found: Sequence[Part], *, close: bool =
 def _draft(
     parts: Parts, opened: Entry, part: Part, landed: SnapshotFacts, *, settles: bool
 ) -> Draft:
-    kind = WITHOUT_SNAPSHOT.get(part.operation)
-    if kind is None:
+    if part.operation not in WITHOUT_SNAPSHOT:
         landing = records.landing_of(part.table, part.operation, landed)
         # An earlier attempt's snapshot may carry the stamp; its own intent says who made it.
         # A replay that was staged must not turn the position back, whoever records it.
@@ -337,44 +334,8 @@ def _draft(
         return records.landed(
             opened, landing, landed, settles=settles, moves=moves, reconciled=True, **more
         )
-    facts: dict[str, object] = {"operation": part.operation, "reconciled": True}
-    work = cast("Sequence[JsonObject]", opened.facts["operations"])[0]
-    arguments = cast("JsonObject", work["arguments"])
-    if part.operation == "expire":
-        facts["expired"] = opened.facts.get("doomed", [])
-    elif part.operation == "evolve_schema":
-        facts["steps"] = arguments["steps"]
-        facts |= {key: arguments[key] for key in ("for_batch",) if key in arguments}
-    elif part.operation == "rollback":
-        facts |= {"from": opened.facts.get("head"), "to": arguments["to"]}
-        facts |= _undone(parts.ledger, part, SnapshotId(str(arguments["to"])))
-    return replace(
-        records.without_snapshot(opened, kind, part.table, cast("JsonObject", facts)),
-        settles=settles,
-    )
-
-
-def _undone(ledger: Ledger, part: Part, to: SnapshotId) -> dict[str, object]:
-    # After a rollback the snapshots that it took out are still there, but no longer on main; of
-    # those that are not on main only the ones that had landed were ever there.
-    assert part.state is not None
-    kept = {info.id for info in history(part.state)}
-    target = part.state.snapshot(to)
-    after = 0 if target is None else target.sequence_number
-    removed = [
-        info
-        for info in part.state.snapshots
-        if info.id not in kept and info.sequence_number > after and _had_landed(ledger, part, info)
-    ]
-    return {
-        "removed_snapshots": [info.id for info in removed],
-        "undone": [str(info.batch) for info in removed],
-    }
-
-
-def _had_landed(ledger: Ledger, part: Part, info: SnapshotInfo) -> bool:
-    entry = None if info.batch is None else ledger.landed(info.batch, part.table.uuid)
-    return entry is not None and entry.facts.get("snapshot") == info.id
+    draft = quiet_record(parts.ledger, opened, part.operation, part.table, part.state)
+    return replace(draft, settles=settles)
 
 
 def staged_snapshot(part: Part) -> SnapshotFacts:

@@ -213,6 +213,20 @@ def without_snapshot(opened: Entry, kind: Kind, table: TableRef, facts: JsonObje
     return _of(opened, kind, table, {**shared, **facts}, settles=True)
 
 
+def dropped(opened: Entry, table: TableRef, **more: Json) -> Draft:
+    """Record that a table is gone: what its intent told of its last state, for ever."""
+    work = cast("Sequence[JsonObject]", opened.facts["operations"])[0]
+    told = cast("Sequence[JsonObject]", opened.facts["tables"])[0]
+    facts: dict[str, Json] = {
+        "operation": "drop_table",
+        "purge": cast("JsonObject", work["arguments"])["purge"],
+        "location": told["location"],
+        **{key: opened.facts[key] for key in ("head", "metadata_location", "totals")},
+        **more,
+    }
+    return without_snapshot(opened, Kind.TABLE_DROPPED, table, facts)
+
+
 def landing_of(table: TableRef, operation: str, snapshot: SnapshotFacts) -> Landing:
     """Return the lasting facts of a published snapshot."""
     return Landing(

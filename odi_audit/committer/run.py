@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from odi_audit import logs
 from odi_audit.canonical import JsonObject
-from odi_audit.committer import pulse, reconcile, structure
+from odi_audit.committer import dropping, pulse, reconcile, structure
 from odi_audit.committer.batch import BatchBuilder, How, names
 from odi_audit.committer.operations import NO_CONTRACT
 from odi_audit.committer.parts import Parts, check_catalog, nobody
@@ -257,6 +257,14 @@ class Run:
         if entry is None or entry.facts["snapshot"] is None:
             raise UsageError(f"batch {batch} has not landed on {name}")
         return structure.rollback(self._caller(), name, SnapshotId(str(entry.facts["snapshot"])))
+
+    def drop_table(self, table: str, *, purge: bool = False, if_exists: bool = False) -> Receipt:
+        """Drop a table; what it was and who dropped it stays in the ledger.
+
+        Its files stay where they are, unless ``purge`` is said. With ``if_exists`` a table that
+        is not there is no error: the receipt is then not ``fresh``.
+        """
+        return dropping.drop_table(self._caller(), parse(table), purge=purge, if_exists=if_exists)
 
     # -- helpers -----------------------------------------------------------------------------------
 

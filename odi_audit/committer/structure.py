@@ -292,5 +292,5 @@ def _present(
         intent=-1,
         fresh=False,
         confidence=table.confidence,
-        landings=(landing(table, "create_table", None),),
+        landings=(landing(table.ref, "create_table", None),),
     )

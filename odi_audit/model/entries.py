@@ -34,6 +34,7 @@ class Kind(StrEnum):
     GAP_ACCEPTED = "gap-accepted"
     SCHEMA_CHANGE = "schema-change"
     TABLE_CREATED = "table-created"
+    TABLE_DROPPED = "table-dropped"
     MAINTENANCE = "maintenance"
     ROLLBACK = "rollback"
     UNDO = "undo"
@@ -46,6 +47,7 @@ class Kind(StrEnum):
 EFFECTS = (
     Kind.LANDED,
     Kind.TABLE_CREATED,
+    Kind.TABLE_DROPPED,
     Kind.SCHEMA_CHANGE,
     Kind.MAINTENANCE,
     Kind.ROLLBACK,

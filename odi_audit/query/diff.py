@@ -18,6 +18,7 @@ from odi_audit.errors import UsageError
 from odi_audit.ids import BatchId, SnapshotId
 from odi_audit.ledger.port import Ledger
 from odi_audit.model.tables import TableName
+from odi_audit.query.dropped import load_table
 from odi_audit.query.places import batch_of, batches_by_sequence, resolve_place, rollback_of
 from odi_audit.query.seen import plain
 
@@ -177,7 +178,7 @@ def diff(
         raise UsageError(f"limit {limit} is not between 0 and {LIMIT_MAX}")
     from odi_audit.catalog.changes import compare
 
-    state = catalog.load(table)
+    state = load_table(ledger, catalog, table)
     first, second = (resolve_place(ledger, state, place) for place in (before, after))
     missing: list[str] = []
     compared = compare(

@@ -18,6 +18,7 @@ from odi_audit.ids import BatchId, SnapshotId
 from odi_audit.ledger.port import Ledger
 from odi_audit.model.entries import Entry
 from odi_audit.query import facts
+from odi_audit.query.dropped import drop_of, said
 from odi_audit.query.origin import Confidence
 from odi_audit.query.places import batch_of, batches_by_sequence
 from odi_audit.query.writes import is_compaction
@@ -105,7 +106,7 @@ def fate_of(
         )
     current = None if state is None else head(state)
     if state is None or current is None:
-        lost = "the table is gone" if state is None else "the table has no snapshot"
+        lost = _gone(ledger, landed) if state is None else "the table has no snapshot"
         rows = facts.rows(landed)
         return Fate(confidence=Confidence.UNKNOWN, written=rows, untold=rows, note=lost)
     now = state.snapshot(current)
@@ -132,6 +133,11 @@ def fate_of(
 def _with_gaps(fate: Fate) -> Fate:
     told = "data files are gone: rows that lay in them are not counted"
     return replace(fate, note=told if fate.note is None else f"{fate.note}; {told}")
+
+
+def _gone(ledger: Ledger, landed: Entry) -> str:
+    entry = None if landed.table is None else drop_of(ledger, landed.table.uuid)
+    return "the table is gone" if entry is None else f"the table was {said(entry)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

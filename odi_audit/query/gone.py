@@ -23,6 +23,7 @@ from odi_audit.model.entries import Entry, Kind
 from odi_audit.model.tables import TableName, TableRef
 from odi_audit.query import facts
 from odi_audit.query.copies import key_of
+from odi_audit.query.dropped import load_table
 from odi_audit.query.horizon import Horizon, horizon
 from odi_audit.query.origin import Confidence, Origin
 from odi_audit.query.origins import Origins
@@ -116,7 +117,7 @@ def gone_rows(
             more rows than can be kept in mind.
     """
     check_limit(limit)
-    state = catalog.load(table)
+    state = load_table(ledger, catalog, table)
     question = ask(ledger, state, where, as_of=as_of, columns=columns)
     chain = [] if question.at is None else list(ancestors(state, question.at.id))
     search = _Search(ledger, question)

@@ -7,17 +7,18 @@ renamed or dropped since. Must never hold more than a page of entries.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from odi_audit.catalog.state import TableState
 from odi_audit.errors import TableNotFound
-from odi_audit.ids import JobName
+from odi_audit.ids import JobName, TableUuid
 from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.entries import Entry, Kind
 from odi_audit.model.tables import TableName, TableRef
+from odi_audit.query.dropped import drops
 
 if TYPE_CHECKING:
     from odi_audit.catalog.lake import LakeCatalog
@@ -32,10 +33,16 @@ PAGE_GROWTH = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """A table that somebody named; ``state`` is None where the catalog no longer has it."""
+    """A table that somebody named; ``state`` is None where the catalog no longer has it.
+
+    ``dropped`` is the entry by which it was dropped, where it was; ``earlier`` are those of tables
+    that had its name before it, and are others.
+    """
 
     ref: TableRef
     state: TableState | None
+    dropped: Entry | None = None
+    earlier: tuple[Entry, ...] = ()
 
 
 def walk(ledger: Ledger, where: EntryFilter, *, stop: int | None = None) -> Iterator[Entry]:
@@ -55,20 +62,33 @@ def find_named(ledger: Ledger, catalog: LakeCatalog, name: TableName) -> Named:
     Raises:
         TableNotFound: neither knows it; near matches are in the message.
     """
+    gone = drops(ledger)
     try:
         state = catalog.load(name)
+        ref = state.ref
     except TableNotFound:
-        created = ledger.find(EntryFilter(kinds=(Kind.TABLE_CREATED,)))
+        where = EntryFilter(kinds=(Kind.TABLE_CREATED, Kind.TABLE_DROPPED))
         known = [
             entry.table
-            for entry in created
+            for entry in ledger.find(where)
             if entry.table is not None and entry.table.name == str(name)
         ]
         if not known:
             raise
-        found = catalog.load_by_uuid(known[-1].uuid)
-        return Named(ref=known[-1] if found is None else found.ref, state=found)
-    return Named(ref=state.ref, state=state)
+        ref = known[-1]
+        found = None if ref.uuid in gone else catalog.load_by_uuid(ref.uuid)
+        if found is None:
+            return Named(ref=ref, state=None, dropped=gone.get(ref.uuid), earlier=_of(gone, ref))
+        state, ref = found, found.ref
+    return Named(ref=ref, state=state, earlier=_of(gone, ref))
+
+
+def _of(gone: Mapping[TableUuid, Entry], table: TableRef) -> tuple[Entry, ...]:
+    return tuple(
+        entry
+        for uuid, entry in gone.items()
+        if uuid != table.uuid and entry.table is not None and entry.table.name == table.name
+    )
 
 
 def newest(ledger: Ledger, where: EntryFilter) -> Iterator[Entry]:

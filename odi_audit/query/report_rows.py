@@ -19,6 +19,7 @@ from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.entries import Entry, Kind
 from odi_audit.query import facts
 from odi_audit.query.coverage import ForeignWrite, coverage
+from odi_audit.query.dropped import rows_dropped
 from odi_audit.query.lookup import Named, walk
 from odi_audit.query.offsets import continuity
 from odi_audit.query.timeline import describe, schema_steps
@@ -94,14 +95,17 @@ SCHEMA_CHANGES = (
 )  # fmt: skip
 
 
+_WHOLE = {Kind.TABLE_CREATED: "table created", Kind.TABLE_DROPPED: "table dropped"}
+
+
 def _schema_changes(scope: Scope) -> Iterator[Row]:
-    for entry in scope.entries(Kind.TABLE_CREATED, Kind.SCHEMA_CHANGE):
+    for entry in scope.entries(Kind.TABLE_CREATED, Kind.SCHEMA_CHANGE, Kind.TABLE_DROPPED):
         known = entry.facts
         created = entry.kind is Kind.TABLE_CREATED
         yield (
             entry.time,
             _table(entry),
-            "table created" if created else ", ".join(schema_steps(known)) or "schema changed",
+            _WHOLE.get(entry.kind) or ", ".join(schema_steps(known)) or "schema changed",
             None if created else _columns(facts.obj(known, "before")),
             _columns(facts.obj(known, "schema" if created else "after")),
             facts.text(known, "principal"),
@@ -123,7 +127,7 @@ def _deletions(scope: Scope) -> Iterator[Row]:
 
 
 def _own_deletions(scope: Scope) -> Iterator[Row]:
-    for entry in scope.entries(Kind.LANDED, Kind.ERASURE, *_BACK):
+    for entry in scope.entries(Kind.LANDED, Kind.ERASURE, Kind.TABLE_DROPPED, *_BACK):
         known, deleted = entry.facts, _deleted_rows(entry)
         if entry.kind is Kind.LANDED and not deleted and facts.operation(entry) != "delete":
             continue
@@ -154,6 +158,8 @@ def _deleted_rows(entry: Entry) -> int | None:
     operation = facts.operation(entry)
     if entry.kind in _BACK:
         return None
+    if entry.kind is Kind.TABLE_DROPPED:
+        return rows_dropped(entry)
     if operation == "upsert":
         return facts.number(counts, "rows-deleted")
     if operation in _REPLACING:
@@ -249,17 +255,20 @@ class _Kept:
     since: str | None = None
     landed: int = 0
     expiries: list[Entry] = field(default_factory=list)
+    dropped: Entry | None = None
 
 
 def _retention(scope: Scope) -> Iterator[Row]:
     known: dict[TableUuid, _Kept] = {}
-    kinds = (Kind.TABLE_CREATED, Kind.LANDED, Kind.MAINTENANCE)
+    kinds = (Kind.TABLE_CREATED, Kind.LANDED, Kind.MAINTENANCE, Kind.TABLE_DROPPED)
     for entry in walk(scope.ledger, EntryFilter(kinds=kinds), stop=scope.stop):
         if entry.table is None or not scope.wants(entry.table.uuid):
             continue
         kept = known.setdefault(entry.table.uuid, _Kept())
         kept.name, kept.since = entry.table.name, kept.since or entry.time
         kept.landed += entry.kind is Kind.LANDED
+        if entry.kind is Kind.TABLE_DROPPED:
+            kept.dropped = entry
         if "expired" in entry.facts and scope.holds(entry.time):
             kept.expiries.append(entry)
     states = {state.ref.uuid: state for state in scope.states()}
@@ -271,20 +280,21 @@ def _retention(scope: Scope) -> Iterator[Row]:
 
 def _table_retention(name: str, state: TableState | None, kept: _Kept) -> Iterator[Row]:
     oldest = min(state.snapshots, key=lambda info: info.time, default=None) if state else None
+    dropped = kept.dropped if state is None else None
     yield (
         name,
-        "table gone" if state is None else "retained",
-        None,
-        None,
-        None,
-        None,
+        "retained" if state is not None else "table gone" if dropped is None else "table dropped",
+        None if dropped is None else dropped.time,
+        None if dropped is None else facts.text(dropped.facts, "principal"),
+        None if dropped is None else dropped.job,
+        None if dropped is None else dropped.batch,
         0 if state is None else len(state.snapshots),
         None if oldest is None else oldest.id,
         None if oldest is None else oldest.time,
         kept.since,
         kept.landed,
-        None if kept.since else "the ledger has nothing on this table",
-        None,
+        _on_record(kept, dropped),
+        None if dropped is None else dropped.index,
     )
     for entry in kept.expiries:
         older = facts.text(entry.facts, "older_than")
@@ -303,6 +313,12 @@ def _table_retention(name: str, state: TableState | None, kept: _Kept) -> Iterat
             f"older than {older}, keeping the last {entry.facts.get('retain_last')}",
             entry.index,
         )
+
+
+def _on_record(kept: _Kept, dropped: Entry | None) -> str | None:
+    if dropped is not None:
+        return describe(dropped)
+    return None if kept.since else "the ledger has nothing on this table"
 
 
 ACCESS = (

@@ -21,6 +21,7 @@ from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.entries import EFFECTS, Entry, Kind
 from odi_audit.model.tables import TableRef
 from odi_audit.query import facts
+from odi_audit.query.dropped import files_deleted, rows_dropped
 from odi_audit.query.lookup import Named, first_since, newer_first, newest, with_open
 from odi_audit.query.writers import Writer, recorded_writer, writer
 
@@ -270,7 +271,8 @@ class _Looking:
             sequence_number=facts.number(entry.facts, "sequence_number"),
             retained=False,
             writer=recorded_writer(entry),
-            detail="it has expired; this entry was made before",
+            detail=("it is gone" if self.snapshots is None else "it has expired")
+            + "; this entry was made before",
             entry=entry.index,
         )
 
@@ -302,6 +304,10 @@ def describe(entry: Entry) -> str | None:
     if entry.kind is Kind.TABLE_CREATED:
         version = facts.number(known, "format_version")
         return None if version is None else f"format v{version}"
+    if entry.kind is Kind.TABLE_DROPPED:
+        rows = rows_dropped(entry)
+        files = "deleted" if files_deleted(entry) else "left where they are"
+        return f"{'unknown' if rows is None else f'{rows:,}'} rows; its files were {files}"
     if entry.kind in {Kind.ROLLBACK, Kind.UNDO}:
         undone = facts.texts(known, "undone")
         more = f" and {len(undone) - _SHOWN_MAX} more" if len(undone) > _SHOWN_MAX else ""

@@ -18,6 +18,7 @@ from odi_audit.ledger.port import Ledger
 from odi_audit.model import provenance
 from odi_audit.model.tables import TableName, TableRef
 from odi_audit.query.copies import Copies
+from odi_audit.query.dropped import load_table
 from odi_audit.query.origin import Confidence, Origin
 from odi_audit.query.origins import Origins
 from odi_audit.query.seen import LIMIT_DEFAULT, LIMIT_MAX, ask, check_limit, plain, seen_rows
@@ -165,7 +166,7 @@ def start_trace(
     """
     if limit is not None:
         check_limit(limit)
-    state, read = catalog.load(table), columns
+    state, read = load_table(ledger, catalog, table), columns
     if source_offset:
         check_kept(state)
         read = None if columns is None else [*columns, provenance.PARTITION, provenance.OFFSET]

@@ -13,24 +13,28 @@ ODI-V06    a batch that is in the history twice
 ODI-V07    an open intent whose process is dead
 ODI-V08    an unknown outcome that nobody has settled
 ODI-V09    a snapshot of ours in main that the ledger does not say has landed
-ODI-V10    a table that the ledger wrote to, and that the catalog no longer has
+ODI-V10    a table that the ledger wrote to, that the catalog lacks, and that nobody here dropped
+ODI-V11    a table that was dropped here, and that the catalog has again
 =========  ==================================================================================
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from odi_audit.canonical import JsonObject
 from odi_audit.catalog.state import TableState, find_stamp
+from odi_audit.errors import TableNotFound
 from odi_audit.ids import TableUuid
 from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.entries import Entry, Kind
 from odi_audit.model.findings import Finding
 from odi_audit.model.tables import TableName
 from odi_audit.query import facts
+from odi_audit.query.dropped import drops, load_table, said
 from odi_audit.query.verify_table import Recorded, check_table, recorded
 
 if TYPE_CHECKING:
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 
 _TAKING_AWAY = frozenset({"expire", "rollback"})
 """Operations that take snapshots out of a history, and record it afterwards."""
+_DROP = "drop_table"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,29 +83,45 @@ def examine(
     entries count up to where the ledger stood before, so that no moment looks like a fault.
 
     Raises:
-        TableNotFound: a named table is not there.
+        TableNotFound: a named table is not there; if it was dropped, by whom and when.
         LedgerBroken: the ledger does not agree with its own tree; nothing it says can be used.
     """
-    names = list(tables) if tables is not None else catalog.tables()
     open_intents = ledger.open_intents()
     size = ledger.head().size
     story = _Story()
-    states = [catalog.load(name) for name in names]
+    names = list(tables) if tables is not None else catalog.tables()
+    states = _states(ledger, catalog, names, everything=tables is None)
     for state in states:
         record = recorded(ledger, state.ref, before=size)
         moving = any(_moves(intent, state) for intent in open_intents)
         story.findings.extend(check_table(ledger, state, record, moving=moving))
         story.add(state, record)
+    story.findings.extend(_back(ledger, states, before=size))
     if tables is None:
-        story.findings.extend(_gone(ledger, {state.ref.uuid for state in states}))
+        known = {state.ref.uuid for state in states}
+        story.findings.extend(_gone(ledger, known, open_intents, before=size))
     _intents(ledger, open_intents, states, everything=tables is None, story=story)
     return Verification(
         findings=tuple(story.findings),
         notes=tuple(story.notes),
-        tables=tuple(str(name) for name in names),
+        tables=tuple(state.ref.name for state in states),
         snapshots_count=story.snapshots_count,
         entries_count=story.entries_count,
     )
+
+
+def _states(
+    ledger: Ledger, catalog: LakeCatalog, names: Sequence[TableName], *, everything: bool
+) -> list[TableState]:
+    if not everything:
+        return [load_table(ledger, catalog, name) for name in names]
+    found: list[TableState] = []
+    for name in names:
+        # Listed a moment ago: if it is gone now, the ledger must have its drop by the time it is
+        # asked for those that are missing.
+        with suppress(TableNotFound):
+            found.append(catalog.load(name))
+    return found
 
 
 def _moves(intent: Entry, state: TableState) -> bool:
@@ -184,11 +205,16 @@ def _left_open(ledger: Ledger, intent: Entry, states: Sequence[TableState]) -> F
     )
 
 
-def _gone(ledger: Ledger, known: set[TableUuid]) -> list[Finding]:
-    """Name the tables with landed rows that the catalog does not list any more."""
+def _gone(
+    ledger: Ledger, known: set[TableUuid], intents: Sequence[Entry], *, before: int
+) -> list[Finding]:
+    """Name the tables with landed rows that the catalog does not list, and nobody here dropped."""
     findings: list[Finding] = []
-    for uuid, last in _written_tables(ledger).items():
-        if uuid in known or last.table is None:
+    written = _written_tables(ledger, before)
+    missing = {uuid: last for uuid, last in written.items() if uuid not in known}
+    dropped = drops(ledger) if missing else {}
+    for uuid, last in missing.items():
+        if uuid in dropped or last.table is None or _is_dropping(intents, uuid, last.table.name):
             continue
         findings.append(
             Finding(
@@ -203,9 +229,36 @@ def _gone(ledger: Ledger, known: set[TableUuid]) -> list[Finding]:
     return findings
 
 
-def _written_tables(ledger: Ledger) -> dict[TableUuid, Entry]:
+def _is_dropping(intents: Sequence[Entry], uuid: TableUuid, name: str) -> bool:
+    """Say whether an open intent is to drop a table: how far it has come, settling it will show."""
+    return any(
+        item.get("op") == _DROP and facts.touches(intent, uuid, name)
+        for intent in intents
+        for item in facts.objects(intent.facts, "operations")
+    )
+
+
+def _back(ledger: Ledger, states: Sequence[TableState], *, before: int) -> list[Finding]:
+    """Name the tables that are in the catalog although they had been dropped before."""
+    dropped = drops(ledger, before=before)
+    return [
+        Finding(
+            code="ODI-V11",
+            subject=state.ref.name,
+            message=f"table {state.ref.name} ({state.ref.uuid}) was {said(entry)}, and the "
+            "catalog has it again: it was put back past the ledger",
+            hint=f"odi-audit history {state.ref.name}",
+            facts={"table_uuid": state.ref.uuid, "batch": entry.batch, "entry": entry.index},
+        )
+        for state in states
+        if (entry := dropped.get(state.ref.uuid)) is not None
+    ]
+
+
+def _written_tables(ledger: Ledger, before: int) -> dict[TableUuid, Entry]:
     last: dict[TableUuid, Entry] = {}
-    for entry in ledger.find(EntryFilter(kinds=(Kind.LANDED, Kind.TABLE_CREATED))):
+    where = EntryFilter(kinds=(Kind.LANDED, Kind.TABLE_CREATED), before=before)
+    for entry in ledger.find(where):
         if entry.table is not None:
             last[entry.table.uuid] = entry
     return last

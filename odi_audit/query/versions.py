@@ -19,6 +19,7 @@ from odi_audit.ids import SnapshotId
 from odi_audit.ledger.port import Ledger
 from odi_audit.model.tables import TableName, TableRef
 from odi_audit.query.copies import Copies
+from odi_audit.query.dropped import load_table
 from odi_audit.query.origin import Origin
 from odi_audit.query.origins import Origins
 from odi_audit.query.seen import (
@@ -147,7 +148,8 @@ def histories(
         TableNotFound, EntryNotFound, UsageError: as for a trace.
     """
     check_limit(limit)
-    question = ask(ledger, catalog.load(table), where, as_of=as_of, columns=columns)
+    state = load_table(ledger, catalog, table)
+    question = ask(ledger, state, where, as_of=as_of, columns=columns)
     walk = _Walk(ledger, question)
     cut = False
     for number, seen in enumerate(seen_rows(question, question.at)):

@@ -1,7 +1,7 @@
 """Changes to a table for which Iceberg makes no snapshot of its own.
 
-Owns table creation, expiry, and what can be read of a table's shape before and after. Schema
-changes, rollbacks and properties are staged like any batch (``stage``). Must never record.
+Owns table creation, expiry, dropping, and what can be read of a table's shape before and after.
+Schema changes, rollbacks and properties are staged like any batch (``stage``). Must never record.
 """
 
 from __future__ import annotations
@@ -91,6 +91,18 @@ def expire(table: LiveTable, older_than: datetime, retain_last: int) -> None:
     """
     with translated(f"expire snapshots of {table.name}"):
         _expiry(table, older_than, retain_last).commit()
+
+
+def drop(table: LiveTable, *, purge: bool) -> bool:
+    """Take a table out of the catalog; False where there was none of that name any more.
+
+    The catalog knows a table by its name alone: look at its uuid right before.
+
+    Raises:
+        WriteFailed: there was no clear answer; it may be gone all the same.
+    """
+    with translated(f"drop table {table.name}"):
+        return table.jvm.drop(table.catalog, table.name, purge=purge)
 
 
 def _expiry(table: LiveTable, older_than: datetime, retain_last: int) -> JavaObject:

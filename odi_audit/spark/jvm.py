@@ -141,6 +141,13 @@ class Jvm:
         name = self._table(table)
         return found.loadTable(name) if found.tableExists(name) else None
 
+    def drop(self, catalog: str, table: TableName, *, purge: bool) -> bool:
+        """Take a table out of the catalog; False where there was none of that name.
+
+        ``purge`` also deletes its files; what of them cannot be deleted is left without a word.
+        """
+        return bool(self.catalog(catalog).icebergCatalog().dropTable(self._table(table), purge))
+
     def has_namespace(self, catalog: str, table: TableName) -> bool:
         """Say whether the namespace of a table is there."""
         space = self.iceberg.catalog.Namespace.of(self.strings(table.namespace))

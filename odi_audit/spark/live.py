@@ -112,11 +112,15 @@ class LiveTable:
             snapshot = None if parent is None else self.base.snapshot(parent)
         return facts
 
-    def history(self) -> list[SnapshotFacts]:
-        """Return main's whole retained history, newest first, at the cost of one call."""
+    def retained(self) -> dict[SnapshotId, SnapshotFacts]:
+        """Return every snapshot that the table has, on main or not, at the cost of one call."""
         text = self.jvm.iceberg.TableMetadataParser.toJson(self.base)
         body = cast("Mapping[str, list[JsonObject]]", json.loads(text))
-        by_id = {facts.id: facts for facts in map(snapshot_from_json, body.get("snapshots") or [])}
+        return {facts.id: facts for facts in map(snapshot_from_json, body.get("snapshots") or [])}
+
+    def history(self) -> list[SnapshotFacts]:
+        """Return main's whole retained history, newest first, at the cost of one call."""
+        by_id = self.retained()
         chain: list[SnapshotFacts] = []
         current = self.head
         while current is not None and current in by_id:

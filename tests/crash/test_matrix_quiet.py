@@ -1,4 +1,4 @@
-"""The crash matrix of what makes no snapshot: creation, schema change, rollback, expiry."""
+"""The crash matrix of what makes no snapshot: creation, schema change, rollback, expiry, drop."""
 
 from __future__ import annotations
 
@@ -93,3 +93,32 @@ def test_an_expiry_that_was_killed_leaves_the_facts_of_every_snapshot_in_the_led
         for snapshot in entry["facts"]["expired"]
     ]
     assert expired == [receipts[1].snapshot]
+
+
+@pytest.mark.parametrize("point", POINTS["drop_table"])
+def test_a_drop_that_was_killed_is_settled_by_looking_and_a_new_table_of_the_name_begins_afresh(
+    scene: Scene, point: str
+) -> None:
+    made = case("drop_table", point)
+    created, _ = (scene.do(work) for work in made.before)
+    name, uuid = made.tables[0], created.landing.table.uuid
+    dead = scene.children.start(made.killed, kill_at=point)
+    assert dead.wait() == -signal.SIGKILL, dead.said()
+    assert dead.fired == point
+    left = uuid if "published:0" not in dead.road else None
+    assert scene.uuid(name) == left
+    scene.reconcile()
+    assert scene.uuid(name) == left, "settling drops nothing"
+    if left is not None:
+        assert scene.problems(name) == []
+        scene.do(made.killed)
+        assert scene.uuid(name) is None
+    else:
+        scene.counted(made.killed)
+    again = [scene.do(work) for work in made.before]
+    assert all(receipt.fresh for receipt in again)
+    assert scene.uuid(name) not in {None, uuid}
+    assert scene.problems(name) == []
+    entries = read_ledger(scene.place.ledger)
+    drops = [entry for entry in by_kind(entries)["table-dropped"] if entry["table"]["name"] == name]
+    assert [entry["table"]["uuid"] for entry in drops] == [uuid]

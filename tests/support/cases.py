@@ -23,9 +23,10 @@ POINTS = {
     "evolve_schema": CHANGED,
     "rollback": CHANGED,
     "expire": CREATED,
+    "drop_table": CHANGED,
 }
 CASES = [(op, point) for op, points in POINTS.items() for point in points]
-WITHOUT_SNAPSHOT = {"create_table", "evolve_schema", "rollback", "expire"}
+WITHOUT_SNAPSHOT = {"create_table", "evolve_schema", "rollback", "expire", "drop_table"}
 NOT_YET_GATED = {"planned", "intended", "staged"}
 """Killed here, a batch is done anew by the next run; killed later, it had landed or rolls on."""
 
@@ -93,6 +94,6 @@ def _killed(op: str, name: str, other: str, job: str) -> Work:
             return Work(
                 job=job, op="batch", table=name, second_table=other, rows=given, offsets=following
             )
-        case "evolve_schema" | "rollback" | "expire":
+        case "evolve_schema" | "rollback" | "expire" | "drop_table":
             return Work(job=job, op=op, table=name)
     raise ValueError(op)

@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlparse
 
 import psycopg
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -64,6 +65,13 @@ class Checker:
     def load(self, name: str) -> Table:
         catalog = SqlCatalog("lake", uri=self.place.catalog, warehouse=self.place.warehouse)
         return catalog.load_table(name)
+
+    def uuid(self, name: str) -> str | None:
+        """Return which table has a name; None where there is none."""
+        try:
+            return str(self.load(name).metadata.table_uuid)
+        except NoSuchTableError:
+            return None
 
     def rows(self, name: str) -> list[tuple[Any, ...]]:
         """Return the rows of main, sorted; as many columns as the tests' tables start with."""

@@ -51,6 +51,10 @@ class Scene:
         """Return the rows of a table, as the checker reads them."""
         return Checker(place=self.place).rows(table)
 
+    def uuid(self, table: str) -> str | None:
+        """Return which table has a name, as the checker finds it; None where there is none."""
+        return Checker(place=self.place).uuid(table)
+
     def problems(self, *tables: str) -> list[str]:
         """Return what the checker finds wrong with the ledger and with these tables."""
         return judge(self.place, {name: self.state[name] for name in tables or self.state})

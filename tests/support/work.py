@@ -101,6 +101,12 @@ def carry_out(run: Run, work: Work) -> Receipt:
                 batch.append(rows, work.table).upsert(rows, work.second_table, key=["id"])
             assert batch.receipt is not None
             return batch.receipt
+        case _:
+            return _without_snapshot(run, work)
+
+
+def _without_snapshot(run: Run, work: Work) -> Receipt:
+    match work.op:
         case "create_table":
             return run.create_table(
                 work.table, COLUMNS, partitioned_by=["part"], if_not_exists=True
@@ -111,6 +117,8 @@ def carry_out(run: Run, work: Work) -> Receipt:
             return run.rollback(work.table, to_snapshot=work.to_snapshot)
         case "expire":
             return run.expire(work.table, older_than=datetime.now(UTC) + timedelta(minutes=1))
+        case "drop_table":
+            return run.drop_table(work.table)
     raise ValueError(work.op)
 
 
@@ -143,6 +151,8 @@ def after(state: Mapping[str, Rows], work: Work) -> State:
             assert not rows.keys() & given.keys(), "the model's ids are unique"
             rows |= given
             made[work.second_table] = made.get(work.second_table, {}) | given
+        case "drop_table":
+            del made[work.table]
         case _:
             pass
     return made

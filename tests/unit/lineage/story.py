@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from odi_audit.committer import records
 from odi_audit.errors import RuleBroken
-from odi_audit.ids import JobName, RunId
+from odi_audit.ids import JobName, RunId, TableUuid
 from odi_audit.model.entries import Draft, Kind
 from odi_audit.model.offsets import (
     OffsetKind,
@@ -195,6 +195,40 @@ def housekeeping(told: History) -> None:
         told.effect(told.intend(work(kind.value)), kind, operation=kind.value)
 
 
+def dropped(told: History) -> None:
+    last = {
+        "head": "5000000000000001001",
+        "metadata_location": f"{location(ORDERS)}/metadata/00002-x.metadata.json",
+        "totals": {"total-records": 10},
+    }
+    state = table_state("sales.orders", "5000000000000001001", {"op": 3})
+    opened = told.intend(work("drop_table", purge=False), offsets=state, **last)
+    told.foreign([snapshot_facts("79")])
+    told.settle(records.dropped(opened, ORDERS))
+    # Another one of its name, at its place: a table of its own, with a uuid of its own.
+    again = replace(ORDERS, uuid=TableUuid("0d1e2f3a-0000-4000-8000-000000000009"))
+    opened = told.intend(
+        (NOWHERE, {"op": "create_table", "table": "sales.orders"}),
+        offsets=table_state("sales.orders", None, {}),
+    )
+    told.effect(
+        opened,
+        Kind.TABLE_CREATED,
+        again,
+        operation="create_table",
+        location=location(ORDERS),
+        format_version=3,
+        schema=SCHEMA,
+    )
+    opened = told.intend(
+        (again, {"op": "drop_table", "table": "sales.orders", "purge": True}),
+        offsets=state,
+        tables=[table_facts(again)],
+        **last,
+    )
+    told.settle(records.abandoned(opened, "its process died before the table was dropped"))
+
+
 def reads(told: History) -> None:
     facts = {
         "consumer": "billing",
@@ -296,4 +330,5 @@ CHAPTERS: tuple[Callable[[History], None], ...] = (
     long_batches,
     renamed,
     one_file,
+    dropped,
 )

@@ -195,7 +195,9 @@ def test_what_the_gate_checked_is_told_for_landed_and_for_refused(
 def test_each_change_of_a_table_has_its_lifecycle(told: Told) -> None:
     found = [
         (event["job"]["name"].split(".")[1], facets.get("lifecycleStateChange"))
-        for chapter in ("table_created", "changes_in_place", "schema_change", "housekeeping")
+        for chapter in (
+            *("table_created", "changes_in_place", "schema_change", "housekeeping", "dropped"),
+        )
         for made in told[chapter]
         for event in [body(made)]
         for output in event["outputs"]
@@ -215,6 +217,9 @@ def test_each_change_of_a_table_has_its_lifecycle(told: Told) -> None:
         ("expire", "ALTER"),
         ("undo", "OVERWRITE"),
         ("erasure", "OVERWRITE"),
+        ("sales", None),
+        ("drop_table", "DROP"),
+        ("create_table", "CREATE"),
     ]
 
 

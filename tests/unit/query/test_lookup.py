@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from odi_audit.errors import TableNotFound
 from odi_audit.ids import BatchId, JobName
 from odi_audit.ledger.port import EntryFilter
 from odi_audit.model.entries import Draft, Entry, Kind
+from odi_audit.model.tables import parse
 from odi_audit.query import lookup
-from odi_audit.query.lookup import first_since, newest, walk, with_open
+from odi_audit.query.lookup import find_named, first_since, newest, walk, with_open
+from odi_audit.query.timeline import timeline
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -90,3 +93,21 @@ class Watching:
     ) -> list[Entry]:
         self.lowest = min(self.lowest, first)
         return self._ledger.open_intents(job=job, first=first, before=before)
+
+
+def test_a_name_means_the_table_that_has_it_and_else_the_last_that_had_it(bench: Bench) -> None:
+    name = parse("sales.orders")
+    bench.land()
+    first = bench.state().ref
+    dropped = bench.note(Kind.TABLE_DROPPED, operation="drop_table")
+    bench.writer.drop_table(name.parts)
+    gone = find_named(bench.ledger, bench.catalog, name)
+    assert (gone.ref, gone.state, gone.dropped, gone.earlier) == (first, None, dropped, ())
+    bench.create()
+    again = find_named(bench.ledger, bench.catalog, name)
+    assert again.ref == bench.state().ref != first
+    assert (again.dropped, again.earlier) == (None, (dropped,))
+    events = timeline(bench.ledger, again)
+    assert [event.batch for event in events] == [], "what was done to the old one is not its story"
+    with pytest.raises(TableNotFound):
+        find_named(bench.ledger, bench.catalog, parse("sales.never"))

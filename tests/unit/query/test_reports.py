@@ -172,6 +172,22 @@ def test_retention_says_what_is_kept_and_who_expired_what(bench: Bench) -> None:
     assert rows(bench, "retention")[1]["what"] == "table gone"
 
 
+def test_a_drop_shows_among_schema_changes_deletions_and_in_retention(bench: Bench) -> None:
+    bench.land()
+    dropped = bench.note(
+        Kind.TABLE_DROPPED, operation="drop_table", purge=True, principal="bo",
+        totals={"total-records": 10},
+    )  # fmt: skip
+    bench.writer.drop_table(("sales", "orders"))
+    (change,) = rows(bench, "schema-changes", "sales.orders")
+    assert (change["change"], change["batch"]) == ("table dropped", dropped.batch)
+    (deletion,) = rows(bench, "deletions")
+    assert (deletion["operation"], deletion["rows_deleted"]) == ("drop_table", 10)
+    (kept,) = rows(bench, "retention")
+    assert (kept["what"], kept["time"], kept["principal"]) == ("table dropped", dropped.time, "bo")
+    assert kept["detail"] == "10 rows; its files were deleted"
+
+
 def test_access_lists_recorded_reads(bench: Bench) -> None:
     bench.ledger.append(
         Draft(

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from odi_audit.errors import TableNotFound
+from odi_audit.errors import Exit, TableNotFound
 from odi_audit.model.entries import Kind
 from odi_audit.model.tables import parse
 from odi_audit.query.verify import examine, verify
@@ -248,6 +248,41 @@ def test_a_table_that_was_dropped_past_the_ledger_is_named(bench: Bench) -> None
     bench.writer.drop_table(("sales", "gone"))
     (finding,) = verify(bench.ledger, bench.catalog)
     assert (finding.code, finding.subject) == ("ODI-V10", "sales.gone")
+
+
+def test_a_table_whose_drop_is_on_record_is_no_finding_and_a_namesake_is_no_drop(
+    bench: Bench,
+) -> None:
+    bench.create("sales.gone")
+    bench.land("sales.gone")
+    dropped = bench.note(Kind.TABLE_DROPPED, "sales.gone", operation="drop_table", purge=False)
+    bench.writer.drop_table(("sales", "gone"))
+    assert codes(bench) == []
+    with pytest.raises(TableNotFound, match="dropped by batch") as gone:
+        examine(bench.ledger, bench.catalog, [parse("sales.gone")])
+    assert gone.value.facts["batch"] == dropped.batch
+    assert gone.value.exit_status is Exit.NOT_FOUND
+    # Another table of the name has a history of its own, and may not vanish unseen either.
+    bench.create("sales.gone")
+    bench.land("sales.gone")
+    assert codes(bench) == []
+    bench.writer.drop_table(("sales", "gone"))
+    assert codes(bench) == ["ODI-V10"]
+
+
+def test_a_table_that_is_just_being_dropped_is_told_by_its_intent_alone(bench: Bench) -> None:
+    bench.create("sales.gone")
+    bench.land("sales.gone")
+    bench.intend("sales.gone", op="drop_table")
+    bench.writer.drop_table(("sales", "gone"))
+    assert codes(bench) == ["ODI-V07"]
+
+
+def test_a_dropped_table_that_is_back_is_named(bench: Bench) -> None:
+    bench.land()
+    bench.note(Kind.TABLE_DROPPED, operation="drop_table")
+    (finding,) = verify(bench.ledger, bench.catalog)
+    assert (finding.code, finding.subject) == ("ODI-V11", "sales.orders")
 
 
 def test_only_the_named_tables_are_looked_at(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,15 @@ from lineage.graph.answer import Question, ask
 from lineage.graph.ask import find, point
 from lineage.graph.build import sides_as_of
 from lineage.graph.model import NodeKind
+from lineage.graph.texts import dot
+from odi_audit.committer import records
 from odi_audit.errors import AmbiguousBatch, EntryNotFound
-from odi_audit.ids import JobName
+from odi_audit.ids import JobName, TableUuid
 from odi_audit.model.entries import Draft, Entry, Kind
 from odi_audit.model.offsets import mapping, once, table_state
 from odi_audit.model.tables import TableRef
 from tests.unit.lineage.conftest import (
+    NOWHERE,
     ORDERS,
     History,
     snapshot_facts,
@@ -94,6 +98,54 @@ def test_after_a_delete_of_everything_nothing_feeds(history: History) -> None:
         opened, operation="delete", counts={"deleted-records": 10, "total-records": 0}
     )
     assert sources(history, as_of=snapshot(gone)) == set()
+
+
+def dropped(told: History, ref: TableRef = ORDERS) -> Entry:
+    last = {"head": None, "metadata_location": "m", "totals": {}}
+    state = table_state(ref.name, None, {"n": ref.uuid})
+    opened = told.intend(work("drop_table", ref, purge=False), offsets=state, **last)
+    return told.settle(records.dropped(opened, ref))
+
+
+def created(told: History, ref: TableRef) -> Entry:
+    opened = told.intend(work("create_table", NOWHERE), offsets=once(ref.uuid))
+    return told.effect(opened, Kind.TABLE_CREATED, ref, operation="create_table")
+
+
+def test_a_dropped_table_was_fed_until_then_and_what_was_made_of_it_still_is(
+    history: History,
+) -> None:
+    raw, mart = table(1, "raw"), table(2, "mart")
+    last = write(history, "a", to=raw)
+    made_from(history, mart, raw)
+    gone = dropped(history, raw)
+    later = write(history, "b", to=mart)
+    assert sources(history, raw.name, as_of=snapshot(last)) == {"a"}
+    assert sources(history, raw.name, as_of=gone.time) == set()
+    assert sources(history, mart.name, as_of=snapshot(later)) == {"a", "b"}
+    found = ask(history.ledger, Question(text=mart.name), moment=lambda given: given)
+    marks = {node.name: node.about.dropped for node in found.nodes.values() if node.about}
+    assert marks[mart.name] is None
+    assert marks[raw.name] is not None and marks[raw.name].batch == gone.batch
+    assert f"{raw.name} (dropped)" in "\n".join(dot(found))
+
+
+def test_two_tables_of_one_name_are_told_apart_by_the_moment(history: History) -> None:
+    newer = replace(ORDERS, uuid=TableUuid("0d1e2f3a-0000-4000-8000-000000000009"))
+    created(history, ORDERS)
+    first = write(history, "a")
+    gone = dropped(history)
+    second = created(history, newer)
+    last = write(history, "b", to=newer)
+    assert sources(history, as_of=first.time) == {"a"}
+    assert sources(history, as_of=snapshot(first)) == {"a"}
+    assert sources(history, as_of=str(first.batch)) == {"a"}
+    assert sources(history, as_of=gone.time) == set()
+    assert sources(history, as_of=second.time) == set()
+    assert sources(history, as_of=snapshot(last)) == {"b"}
+    assert sources(history) == {"b"}
+    with pytest.raises(EntryNotFound):
+        sources(history, as_of="12345")
 
 
 def rolled_back(told: History, *undone: Entry, kind: Kind = Kind.ROLLBACK) -> Entry:

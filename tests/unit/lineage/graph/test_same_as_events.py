@@ -42,7 +42,7 @@ def drawn_of(events: Iterable[Event]) -> Drawn:
     made = Drawn()
     begun: dict[str, dict[Name, str]] = {}
     readers: list[tuple[str, str, Name, Name]] = []
-    upkeep = {"COMPACT", "CREATE_TABLE", "EVOLVE_SCHEMA", "EXPIRE", "ROLLBACK"}
+    upkeep = {"COMPACT", "CREATE_TABLE", "DROP_TABLE", "EVOLVE_SCHEMA", "EXPIRE", "ROLLBACK"}
     for event in events:
         body: dict[str, Any] = json.loads(event.body)
         job = (body["job"]["namespace"], body["job"]["name"])
@@ -98,7 +98,8 @@ def drawn_by_graph(graph: Graph) -> Drawn:
             made.reads.add((name(source), name(target)))
             continue
         job, written = name(source), name(target)
-        made.writes[job, written] = edge.share.runs
+        # A table that was made again at the place of a dropped one has its name.
+        made.writes[job, written] += edge.share.runs
         for item in edge.columns:
             made.columns.add(
                 (job, written, item.column, name(item.input), item.field, item.type, item.subtype)
