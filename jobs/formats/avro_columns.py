@@ -36,9 +36,9 @@ def read(kind: AvroType, cursor: Cursor) -> pa.Array:
     return _READERS[kind.kind](kind, cursor)
 
 
-def fields(kind: AvroType, cursor: Cursor) -> dict[str, pa.Array]:
-    """Read the fields of a record; a value that is no record is a field named ``value``."""
-    parts = kind.fields if kind.kind == "record" else (("value", kind),)
+def fields(kind: AvroType, cursor: Cursor, *, alone: str = "value") -> dict[str, pa.Array]:
+    """Read the fields of a record; what is no record is a field of the name ``alone``."""
+    parts = kind.fields if kind.kind == "record" else ((alone, kind),)
     return {name: read(inner, cursor) for name, inner in parts}
 
 

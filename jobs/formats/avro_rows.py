@@ -27,16 +27,20 @@ Schemas: TypeAlias = Callable[[int], AvroType]
 class AvroDecoder:
     """Decodes Avro records into the columns of a table.
 
-    With ``strict`` a field that the table lacks makes a reject; without, it is reported.
+    With ``strict`` a field that the table lacks makes a reject; without, it is reported. What is no
+    record goes to the column ``alone``.
     """
 
-    def __init__(self, schema: pa.Schema, schemas: Schemas, *, strict: bool = False) -> None:
+    def __init__(
+        self, schema: pa.Schema, schemas: Schemas, *, strict: bool = False, alone: str = "value"
+    ) -> None:
         import pyarrow as pa
 
         self._schema = schema
         self._nullable = pa.schema([item.with_nullable(nullable=True) for item in schema])
         self._schemas = schemas
         self._strict = strict
+        self._alone = alone
         self._readers: dict[int, _Reader | str] = {}
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
@@ -88,7 +92,7 @@ class AvroDecoder:
     def _reader(self, number: int) -> _Reader | str:
         """Return the reader of a schema, or why there is none."""
         try:
-            return _Reader(self._schemas(number), self._schema, self._nullable)
+            return _Reader(self._schemas(number), self._schema, self._nullable, self._alone)
         except Unreadable as problem:
             return f"schema {number}: {problem}"
 
@@ -108,11 +112,14 @@ class _Made:
 class _Reader:
     """Reads records of one schema into the columns of a table."""
 
-    def __init__(self, source: AvroType, schema: pa.Schema, nullable: pa.Schema) -> None:
+    def __init__(
+        self, source: AvroType, schema: pa.Schema, nullable: pa.Schema, alone: str
+    ) -> None:
         self._source = source
+        self._alone = alone
         self._schema = schema
         self._nullable = nullable
-        found = source.fields if source.kind == "record" else (("value", source),)
+        found = source.fields if source.kind == "record" else ((alone, source),)
         self._fields = dict(found)
         self.lacking = dict(lacking(found, schema))
         self._fits: dict[str, Fit | str] = {}
@@ -126,7 +133,7 @@ class _Reader:
     def read(self, cursor: Cursor, made: _Made) -> None:
         import pyarrow as pa
 
-        columns = avro_columns.fields(self._source, cursor)
+        columns = avro_columns.fields(self._source, cursor, alone=self._alone)
         owner, bad = cursor.owner, avro_columns.broken(cursor)
         if bad:
             made.bad |= bad

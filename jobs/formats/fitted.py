@@ -37,7 +37,7 @@ def fitted(
     good: list[pa.Table] = []
     places: list[int] = []
     for first, table in tables:
-        rows, kept, lacking = _complete(table, schema)
+        rows, kept, lacking = complete(table, schema)
         good.append(rows)
         places += [first + place for place in kept]
         rejects += [
@@ -77,9 +77,10 @@ def joined(one: pa.DataType | None, other: pa.DataType | None) -> pa.DataType | 
     return pa.string()
 
 
-def _complete(
+def complete(
     rows: pa.Table, schema: pa.Schema
 ) -> tuple[pa.Table, Sequence[int], list[tuple[int, str]]]:
+    """Return the rows that lack nothing, where they were, and which column the others lack."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

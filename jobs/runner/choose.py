@@ -68,11 +68,8 @@ def spec_cannot(spec: JobSpec) -> str | None:
     """Say what in a spec keeps it from the Arrow path; None where nothing does."""
     from jobs.runner.kafka_job import arrow_cannot
 
-    if spec.source.type == "kafka":
-        if spec.source.envelope != "none":
-            return f"its records are changes (envelope: {spec.source.envelope})"
-        if spec.source.key is not None:
-            return "the records' keys are read too"
+    if spec.source.type == "kafka" and spec.source.envelope != "none":
+        return f"its records are changes (envelope: {spec.source.envelope})"
     return arrow_cannot(spec, None)
 
 

@@ -15,10 +15,10 @@ from pyspark.sql.types import DataType, StructType
 
 from jobs import spark_path
 from jobs.arrow_path import cut, pieces_of
-from jobs.formats.types import spark_type, together
+from jobs.formats.types import together
 from jobs.patterns import names
 from jobs.patterns.contracts import puts_aside
-from jobs.runner import kafka_transactions
+from jobs.runner import kafka_columns, kafka_transactions
 from jobs.runner.kafka_formats import format_of
 from jobs.sources.kafka import KafkaSource
 from jobs.sources.kafka_read import Piece, read
@@ -28,7 +28,7 @@ from jobs.tasks.decoders import DebeziumAvroFormat
 from jobs.tasks.facts import SPARK_TYPES
 from jobs.tasks.records import Records
 from jobs.tasks.rows import RowsWork
-from odi_audit.errors import NotSupported, UsageError
+from odi_audit.errors import UsageError
 from odi_audit.model.naming import of_topic
 from odi_audit.model.provenance import OFFSET, PARTITION
 from odi_audit.model.tables import quote
@@ -71,13 +71,8 @@ class KafkaFeed:
         """Reach the cluster.
 
         Raises:
-            NotSupported: the spec asks for what is not read this way.
+            NotSupported: the spec cuts batches where that cannot be done.
         """
-        if self._kafka.key is not None and not self.changes:
-            raise NotSupported(
-                "source.key: keys are read of change events only",
-                hint="keep the key's bytes as a column: source.keep: [key]",
-            )
         if self._spec.batch.cut_at_transactions:
             kafka_transactions.check(self._spec)
         self._identity = self._source.identity()
@@ -177,11 +172,9 @@ class KafkaFeed:
         offsets, learnt = self._learnt
         if offsets == plan.offsets:
             return learnt
-        value = self._kafka.value
-        if value.columns is not None:
-            return {column.name: column.definition for column in value.columns.items}
-        if value.format in {"raw", "text"}:
-            return {"value": "binary" if value.format == "raw" else "string"}
+        told = kafka_columns.told(self._spec)
+        if told is not None:
+            return told
         found = self._seen(plan)
         if not found:
             raise UsageError(
@@ -193,14 +186,11 @@ class KafkaFeed:
         return found
 
     def _seen(self, plan: Plan) -> dict[str, str]:
-        import pyarrow as pa
-
-        decoder = format_of(self._spec).decoder(pa.schema([]))
-        shown: list[dict[str, str]] = []
-        for records in self._sample(plan):
-            made = decoder.decode(records)
-            shown.append({name: spark_type(kind) for name, kind in made.unknown.items()})
-        return together(shown)
+        records = self._sample(plan)
+        return together(
+            kafka_columns.shown(side, records) if side.told is None else side.told
+            for side in kafka_columns.sides(self._spec)
+        )
 
     def _sample(self, plan: Plan) -> list[Records]:
         pieces = [

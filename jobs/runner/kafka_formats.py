@@ -17,6 +17,7 @@ from jobs.tasks.decoders import (
     JsonFormat,
     PlainFormat,
 )
+from jobs.tasks.keys import KeyedFormat, KeyFormat
 from odi_audit.errors import NotSupported
 
 if TYPE_CHECKING:
@@ -31,9 +32,20 @@ def format_of(spec: JobSpec) -> Format:
     """
     assert spec.source.type == "kafka"
     strict = spec.target.evolve == "strict"
-    value = spec.source.value.format
     if spec.source.envelope == "debezium":
         return _of_changes(spec, strict=strict)
+    values, key = _of_values(spec, strict=strict), spec.source.key
+    if key is None:
+        return values
+    registry = access_of(spec.registry) if key.format == "avro" and spec.registry else None
+    return KeyedFormat(
+        value=values, key=KeyFormat(kind=key.format, registry=registry, strict=strict)
+    )
+
+
+def _of_values(spec: JobSpec, *, strict: bool) -> Format:
+    assert spec.source.type == "kafka"
+    value = spec.source.value.format
     if value in {"raw", "text"}:
         return PlainFormat(kind="raw" if value == "raw" else "text")
     if value == "json":

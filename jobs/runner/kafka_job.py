@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobs.formats.json_rows import why_not as json_cannot
-from jobs.formats.types import spark_type, together
-from jobs.runner import tables
+from jobs.formats.types import together
+from jobs.runner import kafka_columns, tables
 from jobs.runner.kafka_arrow import Destination, KafkaArrow
+from jobs.runner.kafka_columns import Side
 from jobs.runner.kafka_formats import format_of
 from jobs.runner.outcome import Done
 from jobs.runner.unfinished import unfinished
@@ -166,13 +167,9 @@ class KafkaJob:
 
     def _columns(self, new: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
         """Return the columns of tables that are not there yet, by the topics that feed them."""
-        value = self._kafka.value
-        if value.columns is not None:
-            given = {column.name: column.definition for column in value.columns.items}
-            return {name: dict(given) for name in new}
-        if value.format in {"raw", "text"}:
-            kind = "binary" if value.format == "raw" else "string"
-            return {name: {"value": kind} for name in new}
+        told = kafka_columns.told(self._spec)
+        if told is not None:
+            return {name: dict(told) for name in new}
         seen = self._seen([topic for fed in new.values() for topic in fed])
         found: dict[str, dict[str, str]] = {}
         for name, fed in new.items():
@@ -185,12 +182,20 @@ class KafkaJob:
         return found
 
     def _seen(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
-        """Return the fields that a sample of each topic shows; one consumer reads them all."""
-        import pyarrow as pa
+        """Return the fields that each topic has, by its sides: told, registered, or in a sample."""
+        by_side: list[dict[str, dict[str, str]]] = []
+        for side in kafka_columns.sides(self._spec):
+            if side.told is not None:
+                by_side.append(dict.fromkeys(topics, side.told))
+                continue
+            found = registered(self._spec, topics, side.name)
+            rest = [topic for topic in topics if topic not in found]
+            by_side.append(found | self._shown(side, rest))
+        return {topic: together(found[topic] for found in by_side) for topic in topics}
 
-        found = registered(self._spec, topics)
-        topics = [topic for topic in topics if topic not in found]
-        found |= {topic: {} for topic in topics}
+    def _shown(self, side: Side, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Return the fields that a sample of each topic shows; one consumer reads them all."""
+        found: dict[str, dict[str, str]] = {topic: {} for topic in topics}
         if not topics:
             return found
         known = self._source.look({}).topics
@@ -204,14 +209,12 @@ class KafkaJob:
             for topic in topics
             for number, marks in sorted(known[topic].partitions.items())
         ]
-        source, decoder = self._source, self._format().decoder(pa.schema([]))
+        source = self._source
         for piece, messages in read(
             source.bootstrap, source.options, pieces, uncommitted=source.uncommitted
         ):
-            made = decoder.decode(
-                Records(topic=piece.topic, partition=piece.partition, messages=messages)
-            )
-            fields = {name: spark_type(kind) for name, kind in made.unknown.items()}
+            records = Records(topic=piece.topic, partition=piece.partition, messages=messages)
+            fields = kafka_columns.shown(side, [records])
             found[piece.topic] = together([found[piece.topic], fields])
         return found
 

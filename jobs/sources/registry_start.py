@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from jobs.formats import key_rows, raw_rows
 from jobs.formats.avro_schema import AvroType, suggested
 from jobs.formats.decoded import Unreadable
 from jobs.formats.types import spark_type
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from jobs.spec.model import JobSpec
 
 log = logs.get_logger(__name__)
+
+_ALONE = {"value": raw_rows.COLUMN, "key": key_rows.COLUMN}
+"""The column of what is no record of Avro."""
 
 _PROMISES: dict[str, frozenset[str]] = {
     "NONE": frozenset(),
@@ -137,48 +141,56 @@ def check_levels(spec: JobSpec, topics: Iterable[str]) -> list[Weak]:
     return weak
 
 
-def registered(spec: JobSpec, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return the columns of topics that a spec's registry has a schema for.
+def registered(
+    spec: JobSpec, topics: Iterable[str], side: Literal["value", "key"] = "value"
+) -> dict[str, dict[str, str]]:
+    """Return the columns of topics for whose values, or keys, a spec's registry has a schema.
 
     Raises:
         UsageError: no table can hold records of the newest schema.
         SourceUnavailable, SourceDenied, ConfigError: the registry could not be asked.
     """
-    if spec.registry is None or spec.source.type != "kafka" or spec.source.value.format != "avro":
+    if spec.registry is None or spec.source.type != "kafka":
+        return {}
+    given = spec.source.value if side == "value" else spec.source.key
+    if given is None or given.format != "avro":
         return {}
     registry = shared(access_of(spec.registry))
     found: dict[str, dict[str, str]] = {}
     for topic in topics:
         try:
-            columns = registered_columns(registry, topic)
+            columns = registered_columns(registry, topic, side)
         except Unreadable as problem:
             raise UsageError(
-                f"the newest schema of subject {topic}-value makes no table: {problem}",
-                hint="name the columns in the spec: source.value.columns",
+                f"the newest schema of subject {topic}-{side} makes no table: {problem}",
+                hint=f"name the columns in the spec: source.{side}.columns",
             ) from problem
         if columns is not None:
             found[topic] = columns
     return found
 
 
-def registered_columns(registry: Registry, topic: str) -> dict[str, str] | None:
-    """Return a table's columns by the newest schema of a topic's values, in Spark's words.
+def registered_columns(
+    registry: Registry, topic: str, side: Literal["value", "key"] = "value"
+) -> dict[str, str] | None:
+    """Return a table's columns by the newest schema of a topic's values or keys, in Spark's words.
 
-    None where the subject ``<topic>-value`` is not there: the registry may name subjects otherwise.
+    None where the subject, such as ``<topic>-value``, is not there: the registry may name subjects
+    otherwise.
 
     Raises:
         Unreadable: it is no schema of Avro, or one that no table can hold.
         SourceUnavailable, SourceDenied, ConfigError: the registry could not be asked.
     """
     try:
-        found = registry.latest(f"{topic}-value")
+        found = registry.latest(f"{topic}-{side}")
     except SourceNotFound:
         return None
-    return columns_of(found.type)
+    return columns_of(found.type, alone=_ALONE[side])
 
 
-def columns_of(kind: AvroType) -> dict[str, str]:
+def columns_of(kind: AvroType, *, alone: str = raw_rows.COLUMN) -> dict[str, str]:
     """Return the columns that hold every record of a schema, with types in Spark's words."""
-    parts = kind.fields if kind.kind == "record" else (("value", kind),)
+    parts = kind.fields if kind.kind == "record" else ((alone, kind),)
     made = {name: suggested(inner) for name, inner in parts}
     return {name: spark_type(item) for name, item in made.items() if item is not None}

@@ -15,6 +15,7 @@ from jobs.spec.rules_target import KEYED, target_rules
 from jobs.spec.view import Complaint, View
 
 KEPT_PREFIX = "_"
+KEY_COLUMN = "_key"
 
 
 def complaints(root: Mapping[str, Value]) -> list[Complaint]:
@@ -104,7 +105,6 @@ def arrow_obstacles(view: View) -> list[str]:
         f"{name} is given"
         for name, path in (
             ("transform", ("transform",)),
-            ("source.key", ("source", "key")),
             ("target.raw", ("target", "raw")),
         )
         if view.has(*path)
@@ -137,8 +137,13 @@ def _columns(view: View) -> Iterator[Complaint]:
         return
     kept = [KEPT_PREFIX + name for name in view.names("source", "keep")]
     key = view.columns("source", "key", "columns")
+    form = view.text("source", "key", "format")
+    plain = form is not None and view.text("source", "envelope") != "debezium"
+    if plain and key is None and form in FORMATS_WITH_COLUMNS:
+        return  # the fields of keys are columns too, and only the records show them
     known = {name.lower() for name in (*listed_columns.names, *kept)}
     known |= {name.lower() for name in (() if key is None else key.names)}
+    known |= {KEY_COLUMN} if plain else set()
     for place, name in _named(view):
         if name.split(".")[0].strip("`").lower() not in known:
             yield Complaint(

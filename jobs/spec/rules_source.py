@@ -51,6 +51,15 @@ def _kafka(view: View, path: tuple[str, ...]) -> Iterator[Complaint]:
             yield Complaint(
                 (*path, side, "columns"), f"format {form} is one column: leave columns out"
             )
+    if (
+        view.has(*path, "key")
+        and "key" in view.names(*path, "keep")
+        and view.text(*path, "envelope") != "debezium"
+    ):
+        yield Complaint(
+            (*path, "keep"),
+            "source.key makes columns of the key already; for its bytes write key: {format: raw}",
+        )
     envelope, form = view.text(*path, "envelope"), view.text(*path, "value", "format")
     if envelope == "debezium" and form in {"raw", "text"}:
         yield Complaint(

@@ -115,7 +115,10 @@ class KafkaSource(Part):
     )
     value: KafkaFormat = Field(description="How a record's value is read.")
     key: KafkaFormat | None = Field(
-        None, description="How a record's key is read; left out: it is not."
+        None,
+        description="How a record's key is read; left out: it is not. `json`, `avro`: its fields "
+        "are columns beside the value's, or one column `_key`; `text`, `raw`: column `_key`. Of "
+        "change events it tells rows apart.",
     )
     envelope: Literal["none", "debezium"] = Field(
         "none", description="`debezium`: records are changes of a source table."

@@ -93,6 +93,8 @@ def _source(source: KafkaSource | FilesSource | JdbcSource | IcebergSource) -> s
     if isinstance(source, KafkaSource):
         what = f"topics like {source.pattern}" if source.pattern else ", ".join(source.topics)
         envelope = ", Debezium changes" if source.envelope == "debezium" else ""
+        if source.key is not None and source.envelope == "none":
+            envelope = f", keys as {source.key.format}"
         return f"Kafka {', '.join(source.servers)}: {what} as {source.value.format}{envelope}"
     if isinstance(source, FilesSource):
         return f"{source.format} files {source.path}, settled for {show_duration(source.settle)}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.advice import Advice, advise, rates_of
+from jobs.runner import kafka_columns
 from jobs.runner.choose import Way, feed_of, tables_there, way_of
 from jobs.runner.hints import Call, complete
 from jobs.sources.base import NO_CHOICES, Limits, Plan
@@ -272,7 +273,7 @@ def _new_columns(asked: _Asked, sample: Sample | None) -> tuple[dict[str, str], 
     spec, plan, feed = asked.spec, asked.plan, asked.feed
     if spec.transform is not None:
         return {}, "its columns are those of the transform's result, which Spark would have to run"
-    given = spec.source.value.columns if spec.source.type == "kafka" else None
+    given = kafka_columns.told(spec) if spec.source.type == "kafka" else None
     if plan is None and given is None:
         return {}, "the source has nothing to show what its columns are"
     try:
@@ -280,7 +281,7 @@ def _new_columns(asked: _Asked, sample: Sample | None) -> tuple[dict[str, str], 
             found = dict(sample.add) if sample is not None else {}
         elif plan is None:
             assert given is not None
-            found = {column.name: column.definition for column in given.items}
+            found = given
         else:
             found = feed.columns(asked.run, plan)
     except OdiError as error:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from jobs.sources.base import Plan
     from jobs.spec.model import JobSpec
+    from jobs.tasks.records import Records
     from odi_audit.catalog import TableState
 
 SAMPLE_MAX = 1_000
@@ -39,21 +40,48 @@ def kafka_sample(
 ) -> Sample:
     """Read the first records that a plan has of some topics, and decode them into a table.
 
-    Without a table they are decoded into the columns that the spec names, if any.
+    Without a table they are decoded into the columns that they show themselves.
     """
     import pyarrow as pa
 
-    from jobs.arrow_path import pieces_of
-    from jobs.formats.types import spark_type, together
+    from jobs.formats.types import together
     from jobs.runner.kafka_formats import format_of
+
+    schema = pa.schema([]) if table is None else _schema(spec, table)
+    form, chunks = format_of(spec), _read(spec, plan, topics)
+    records = rejects = 0
+    reason: str | None = None
+    add: list[Mapping[str, str]] = []
+    widen: list[Mapping[str, str]] = []
+    if table is None:
+        shown = [form.decoder(schema).decode(chunk).unknown for chunk in chunks]
+        add = [_types(found) for found in shown]
+        schema = _widest(shown)
+    decoder = form.decoder(schema)
+    for chunk in chunks:
+        made = decoder.decode(chunk)
+        records += len(chunk)
+        rejects += len(made.rejects)
+        reason = reason or (made.rejects[0].reason if made.rejects else None)
+        add.append(_types(made.unknown))
+        widen.append(_types(made.wider))
+    return Sample(
+        records=records,
+        rejects=rejects,
+        reason=reason,
+        add=together(add),
+        widen=together(widen),
+    )
+
+
+def _read(spec: JobSpec, plan: Plan, topics: Sequence[str]) -> list[Records]:
+    from jobs.arrow_path import pieces_of
     from jobs.sources.kafka import KafkaSource
     from jobs.sources.kafka_read import Piece, read
     from jobs.tasks.records import Records
 
     assert spec.source.type == "kafka"
     source = KafkaSource(spec.source)
-    schema = pa.schema([]) if table is None else _schema(spec, table)
-    decoder = format_of(spec).decoder(schema)
     pieces = [
         Piece(
             topic=piece.topic,
@@ -64,28 +92,38 @@ def kafka_sample(
         for piece in pieces_of(plan.offsets)
         if piece.topic in topics and piece.start < piece.end
     ]
-    records = rejects = 0
-    reason: str | None = None
-    add: list[Mapping[str, str]] = []
-    widen: list[Mapping[str, str]] = []
-    for piece, messages in read(
-        source.bootstrap, source.options, pieces[:PARTITIONS_MAX], uncommitted=source.uncommitted
-    ):
-        made = decoder.decode(
-            Records(topic=piece.topic, partition=piece.partition, messages=messages)
+    return [
+        Records(topic=piece.topic, partition=piece.partition, messages=messages)
+        for piece, messages in read(
+            source.bootstrap,
+            source.options,
+            pieces[:PARTITIONS_MAX],
+            uncommitted=source.uncommitted,
         )
-        records += len(messages)
-        rejects += len(made.rejects)
-        reason = reason or (made.rejects[0].reason if made.rejects else None)
-        add.append({name: spark_type(kind) for name, kind in made.unknown.items()})
-        widen.append({name: spark_type(kind) for name, kind in made.wider.items()})
-    return Sample(
-        records=records,
-        rejects=rejects,
-        reason=reason,
-        add=together(add),
-        widen=together(widen),
+    ]
+
+
+def _widest(shown: Sequence[Mapping[str, pa.DataType]]) -> pa.Schema:
+    """Return the columns of a table that would be made of what records show."""
+    import pyarrow as pa
+
+    from jobs.formats.types import together
+
+    best = together(map(_types, shown))
+    return pa.schema(
+        {
+            name: kind
+            for found in shown
+            for name, kind in found.items()
+            if _types({name: kind})[name] == best[name]
+        }.items()
     )
+
+
+def _types(found: Mapping[str, pa.DataType]) -> dict[str, str]:
+    from jobs.formats.types import spark_type
+
+    return {name: spark_type(kind) for name, kind in found.items()}
 
 
 def _schema(spec: JobSpec, table: TableState) -> pa.Schema:

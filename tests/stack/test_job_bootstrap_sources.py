@@ -71,7 +71,7 @@ bootstrap:
     table: orders
     watermark: {{column: at}}
   hand_over: {{offsets: {{{topic}: {{0: {offset}}}}}}}
-target: {{table: shop.orders, mode: mirror, key: [id]}}
+target: {{table: shop.orders, mode: {mode}, key: [id]}}
 dead_letter: {{table: shop.dead}}
 """
 
@@ -112,8 +112,15 @@ def kafka_lines(lake: Workspace, job: str) -> dict[str, tuple[object, object]]:
 class Orders:
     """A table of a database that never rests, its changes in a topic, and the job over both."""
 
-    def __init__(self, captured: Captured, kafka: Kafka, lake: Workspace, folder: Path) -> None:
-        self.captured, self.lake, self.folder = captured, lake, folder
+    def __init__(
+        self,
+        captured: Captured,
+        kafka: Kafka,
+        lake: Workspace,
+        folder: Path,
+        mode: str = "mirror",
+    ) -> None:
+        self.captured, self.lake, self.folder, self.mode = captured, lake, folder, mode
         self.name, self.topics = f"boot{secrets.token_hex(3)}", Topics(kafka.bootstrap)
         self.topic = f"{self.name}.public.orders"
         self.servers = kafka.bootstrap
@@ -154,7 +161,7 @@ class Orders:
     def run(self, **more: Any) -> Ran:
         text = ORDERS.format(
             servers=self.servers, topic=self.topic, offset=self.offset, database=self.database,
-            host=self.captured.server.host, port=self.captured.server.port,
+            host=self.captured.server.host, port=self.captured.server.port, mode=self.mode,
         )  # fmt: skip
         secret = self.captured.server.password
         return run_once(self.lake, text, self.folder, PASSWORD=secret, **more)

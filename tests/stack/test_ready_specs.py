@@ -1,4 +1,4 @@
-"""Every ready spec runs as it is on real servers, and the auditor's command in it answers."""
+"""Every ready spec runs as it is on real servers; the commands in it and on its page answer."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fastavro
+import pyspark.sql
 import pytest
 
 import odi_audit as odi
@@ -21,13 +22,15 @@ from jobs.runner.choose import worker_of
 from jobs.runner.loop import Until, run_job
 from jobs.runner.outcome import Done
 from jobs.sources.base import Limits
-from jobs.spec import load_spec
+from jobs.spec import load_spec, parse_spec
+from jobs.spec.model import JobSpec
 from odi_audit.cli.app import run as cli
 from odi_audit.query.offsets import continuity
 from odi_audit.query.verify import verify
 from odi_audit.spark.session import session_in
 from odi_audit.workspace import Workspace
 from tests.stack.conftest import up
+from tests.support import patterns
 from tests.support.independent import Eyes
 from tests.support.servers.debezium import Captured
 from tests.support.servers.kafka import Kafka
@@ -62,6 +65,7 @@ class Stage:
     captured: Captured
     folder: Path
     done: dict[str, list[Done]] = field(default_factory=dict)
+    answered: set[str] = field(default_factory=set)
     moment: str = ""
     customers: bool = False
 
@@ -95,11 +99,21 @@ class Stage:
         return self.done[name]
 
     def run_again(self, name: str) -> None:
-        spec = load_spec(READY / f"{name}.yaml", self.env)
+        self._run(name, load_spec(READY / f"{name}.yaml", self.env), READY)
+
+    def run_page(self, page: str) -> list[Done]:
+        """Run the spec that a page shows in whole."""
+        if page not in self.done:
+            self.done[page] = []
+            text, env = PAGE_PRODUCE[page](self, str(patterns.spec_on(page)))
+            self._run(page, parse_spec(text, env), self.folder / page)
+        return self.done[page]
+
+    def _run(self, name: str, spec: JobSpec, folder: Path) -> None:
         with odi.run(spec.job, lake=self.lake) as run:
             run_job(
                 run,
-                worker_of(spec, folder=READY),
+                worker_of(spec, folder=folder),
                 Limits(rows=spec.batch.rows),
                 until=Until(drained=True),
                 tell=self.done[name].append,
@@ -238,6 +252,29 @@ def closing(stage: Stage) -> None:
     stage.run_again("03-micro-batch")
 
 
+def returns(stage: Stage, text: str) -> tuple[str, dict[str, str]]:
+    (stage.folder / "files/inbox").mkdir(parents=True)
+    lines = ["order_id;customer;amount;at", *(f"{n};c;1.50;{TIME % 1}" for n in range(20)), "x;c;;"]
+    written(stage.folder / "files/inbox/returns.csv", lines)
+    return text, {}
+
+
+def stock(stage: Stage, text: str) -> tuple[str, dict[str, str]]:
+    server = stage.captured.server
+    database = server.new_database()
+    with server.admin(database) as connection:
+        connection.execute(
+            "CREATE TABLE stock (item_id int PRIMARY KEY, updated_at timestamptz); "
+            "INSERT INTO stock "
+            "SELECT n, now() - n * interval '1 hour' FROM generate_series(1, 20) AS n"
+        )
+    text = text.replace("db:5432/shop", f"{server.host}:{server.port}/{database}")
+    return text.replace("user: reader", "user: postgres"), {"SHOP_PASSWORD": server.password}
+
+
+PAGE_PRODUCE: dict[str, Callable[[Stage, str], tuple[str, dict[str, str]]]] = {
+    "files": returns, "jdbc": stock,
+}  # fmt: skip
 PRODUCE: dict[str, Callable[[Stage], None]] = {
     "01-append": clicks, "02-cdc-history": customers, "02-cdc-mirror": customers,
     "03-micro-batch": nothing, "04-dual-table": orders, "05-near-real-time": nothing,
@@ -292,6 +329,34 @@ def test_a_ready_spec_runs_and_its_auditors_command_answers(
             words = [stage.moment if word.startswith("2026-04") else word for word in words]
             assert cli(words) == 0, (part, capsys.readouterr())
             assert capsys.readouterr().out.strip(), part
+
+
+@pytest.mark.parametrize("page", patterns.PAGES)
+def test_the_commands_on_a_page_answer_on_a_lake_that_its_spec_has_written(
+    stage: Stage, page: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = patterns.ready_spec_of(page)
+    done = stage.run_page(page) if name is None else stage.run(name)
+    for key, value in {**stage.env, "ODI_LAKE": str(stage.lake.root)}.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.chdir(READY.parents[1])
+    # What needs Spark takes the one of this process.
+    monkeypatch.setattr(pyspark.sql.SparkSession, "getActiveSession", stage.lake.spark)
+    stands_for = {"BATCH": done[-1].receipt.batch, "SPEC": f"jobs/ready/{name}.yaml"}
+    ran = 0
+    for command in patterns.commands_on(page):
+        if command in patterns.LEFT_OUT:
+            continue
+        words = [stands_for.get(word, word) for word in patterns.words_of(command)]
+        if "SNAPSHOT" in words:
+            before = Eyes.on(stage.lake.root).history(words[1])[1]["snapshot-id"]
+            words = [str(before) if word == "SNAPSHOT" else word for word in words]
+        ran += 1
+        if shlex.join(words) not in stage.answered:
+            assert cli(words) == 0, (command, capsys.readouterr())
+            assert capsys.readouterr().out.strip(), command
+            stage.answered.add(shlex.join(words))
+    assert ran, "no command of the page was run"
 
 
 def test_after_all_of_them_the_ledger_and_the_tables_agree(stage: Stage) -> None:

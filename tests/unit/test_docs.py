@@ -12,9 +12,11 @@ import pytest
 
 import odi_audit
 from jobs.files import _parser
+from jobs.spec import parse_spec
 from odi_audit.cli.app import COMMANDS, load_command
 from odi_audit.committer.batch import BatchBuilder
 from odi_audit.committer.run import Run
+from tests.support import patterns
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -65,6 +67,24 @@ def test_every_command_in_the_guides_exists_with_its_options(path: Path) -> None
         known = {option for parameter in command.params for option in parameter.opts}
         options = {word.split("=")[0] for word in rest if word.startswith("--")}
         assert options <= known | {"--help"}, words
+
+
+@pytest.mark.parametrize("page", patterns.PAGES)
+def test_every_command_on_a_page_about_a_pattern_exists_and_some_are_run(page: str) -> None:
+    found = patterns.commands_on(page)
+    assert set(found) - set(patterns.LEFT_OUT), "no command of the page is run"
+    for words in map(patterns.words_of, found):
+        command, rest = resolve(words)
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in rest if word.startswith("--")} <= known, words
+    shown = patterns.spec_on(page)
+    assert patterns.ready_spec_of(page) or shown, "nothing that they are run on"
+    assert shown is None or parse_spec(shown, {"SHOP_PASSWORD": "secret"}).job
+
+
+def test_what_is_left_out_of_the_running_is_on_a_page() -> None:
+    shown = {command for page in patterns.PAGES for command in patterns.commands_on(page)}
+    assert set(patterns.LEFT_OUT) <= shown
 
 
 def test_the_readme_lists_every_command() -> None:

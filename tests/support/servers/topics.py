@@ -49,15 +49,25 @@ class Topics:
 
     def fill(self, name: str, values: Iterable[bytes], partition: int = -1, **more: str) -> None:
         """Write values, in order, and wait until the broker has them; ``more`` as in config."""
+        self.send(name, ((None, value) for value in values), partition, **more)
+
+    def send(
+        self,
+        name: str,
+        pairs: Iterable[tuple[bytes | None, bytes | None]],
+        partition: int = -1,
+        **more: str,
+    ) -> None:
+        """Write keys and values, as :meth:`fill` does values."""
         settings = {key.replace("_", "."): value for key, value in more.items()}
         producer = Producer(
             {**QUIET, "bootstrap.servers": self.bootstrap, "enable.idempotence": True,
              "linger.ms": 5, **settings}
         )  # fmt: skip
         problems: list[str] = []
-        for value in values:
+        for key, value in pairs:
             producer.produce(
-                name, value, partition=partition,
+                name, value, key, partition=partition,
                 on_delivery=lambda error, _: problems.append(str(error)) if error else None,
             )  # fmt: skip
             producer.poll(0)

@@ -20,6 +20,10 @@ CDC = (
 FILES = "source: {type: files, path: in, format: csv, columns: 'a int, ts timestamp'}"
 TABLE = "source: {type: iceberg, table: s.t}"
 JDBC = "source: {type: jdbc, url: 'jdbc:x://h/d', table: t, watermark: {column: c, overlap: 5m}}"
+KEYED = (
+    "source: {type: kafka, servers: 'h:1', topics: [t], key: {format: %s}, "
+    "value: {format: json, columns: 'a int'}}"
+)
 INTO = "target: {table: a.b}"
 
 
@@ -45,6 +49,10 @@ def spec(*lines: str) -> str:
         (KAFKA, "target: {route: {by: field, field: f, table: 'a.x_{field}', allow: a.x_*}}"),
         (KAFKA, "target: {route: {by: topic, table: 'a.{topic}', allow: [a.shop_*]}}"),
         (KAFKA, INTO, "engine: arrow"),
+        (KEYED % "text", INTO, "engine: arrow"),
+        (KEYED % "json", "target: {table: a.b, mode: upsert, key: of_the_key}"),
+        (KEYED % "raw", "target: {table: a.b, mode: upsert, key: _key}"),
+        (CDC.replace("value:", "keep: [key], key: {format: json}, value:"), INTO),
     ],
 )  # fmt: skip
 def test_what_goes_together_is_taken(lines: tuple[str, ...]) -> None:
@@ -55,6 +63,10 @@ def test_what_goes_together_is_taken(lines: tuple[str, ...]) -> None:
     ("lines", "key", "line", "said"),
     [
         # the source
+        ((KEYED.replace("value:", "keep: [key], value:") % "text", INTO),
+         "source.keep", 3, "for its bytes write key: {format: raw}"),
+        ((KEYED % "text", "target: {table: a.b, mode: upsert, key: b}"),
+         "target.key", 4, "column b is not among the source's columns"),
         (("source: {type: kafka, servers: 'h:1', value: {format: json}}", INTO),
          "source.topics", 3, "name topics, or give a pattern"),
         (("source: {type: kafka, servers: 'h:1', topics: t, pattern: t, value: {format: json}}",
