@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
@@ -29,6 +29,7 @@ from jobs.patterns.survey import Survey, is_row, look
 from jobs.patterns.transforms import transformed
 from jobs.patterns.writes import Load, write
 from jobs.runner import tables
+from jobs.runner.careful import with_care
 from jobs.runner.frame_feeds import Hears, Learns, TellsKey
 from jobs.runner.frame_legs import BY_JOB, Leg, by_field, legs_of
 from jobs.runner.growing import TableTooSmall, until_it_fits
@@ -75,6 +76,7 @@ class _Batch:
     dead: list[DataFrame] = field(default_factory=list)
     broken: int = 0
     loads: int = 0
+    care: bool = False
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Keep a frame's rows until the batch is done."""
@@ -141,7 +143,7 @@ class FrameJob:
         began = time.monotonic()
         batch = batch_of(run.job, plan.offsets, plan.generation)
         (receipt, made), grown = until_it_fits(
-            run, lambda: self._attempt(run, plan, batch), batch=batch
+            run, lambda: with_care(partial(self._attempt, run, plan, batch)), batch=batch
         )
         done = Done(
             plan=plan,
@@ -163,7 +165,7 @@ class FrameJob:
 
     # -- one attempt -------------------------------------------------------------------------
 
-    def _attempt(self, run: Run, plan: Plan, batch: BatchId) -> tuple[Receipt, _Batch]:
+    def _attempt(self, run: Run, plan: Plan, batch: BatchId, care: bool) -> tuple[Receipt, _Batch]:
         with ExitStack() as kept:
             made = _Batch(
                 builder=run.batch(
@@ -171,6 +173,7 @@ class FrameJob:
                 ),
                 origin=Origin(job=run.job, batch=batch, source=plan.offsets.source),
                 kept=kept,
+                care=care,
             )
             for leg in legs_of(plan, self._spec.target):
                 self._take(run, leg, made)
@@ -193,7 +196,8 @@ class FrameJob:
         if spec.target.raw is not None:
             self._keep_raw(run, frame, made)
         rows = frame.filter(is_row(frame))
-        old = old_rows(rows) if survey.moved and spec.target.mode in MODES else None
+        lacks = self._changes and (survey.moved or made.care)
+        old = old_rows(rows) if lacks and spec.target.mode in MODES else None
         if spec.transform is not None:
             needed = NEEDED if self._changes else ()
             rows = transformed(rows, spec.transform, needed=needed)

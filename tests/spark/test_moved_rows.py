@@ -103,22 +103,28 @@ def test_a_row_whose_values_are_nowhere_is_put_aside_and_never_shows_a_mark(
                 *moved(52, 98, 53), change("d", 53, 53),
             ],
             [*moved(60, 3, 61), change("u", 61, 21, "known too")],
+            # No key changes here: that the row was put aside shows only in the table.
+            [change("u", 70, 41, MARK, **hidden), change("u", 71, 13, MARK, **hidden)],
         ],
         changes=True,
     )  # fmt: skip
     ran = run_all(lake, spec, feed)
-    assert (ran.batches, ran.rejects) == (3, 5)
+    assert (ran.batches, ran.rejects) == (4, 6)
     assert sorted(rows_of(lake, "shop.rows", "number", "name")) == [
         (13, "one"), (21, "known too"), (51, "known"), (61, "three"),
     ]  # fmt: skip
     dead = rows_of(lake, "shop.dead", "offset", "reason", "value")
     told = sorted((json.loads(value)["number"], reason) for _, reason, value in dead)
-    assert told == [(number, LOST) for number in (21, 23, 33, 41, 41)]
+    assert told == [(number, LOST) for number in (21, 23, 33, 41, 41, 41)]
     assert clean(lake)
-    target = '{"table": "shop.alone", "mode": "mirror", "key": ["id"]}'
+    target = '{"table": "shop.alone", "mode": "history", "key": ["id"]}'
     alone = changes_of(target, job="shop/alone")
     with pytest.raises(RuleBroken) as refused:
         run_all(lake, alone, Given([moved(20, 77, 21)], changes=True))
+    assert LOST in str(refused.value.facts)
+    unknown = [change("c", 80, 1, "one"), change("u", 81, 2, MARK, **hidden)]
+    with pytest.raises(RuleBroken) as refused:
+        run_all(lake, alone, Given([unknown], changes=True))
     assert LOST in str(refused.value.facts)
 
 
