@@ -21,6 +21,7 @@ from jobs.formats.debezium_envelope import (
     order_of,
 )
 from jobs.formats.debezium_json import ANY, Fields, JsonFront, inferred
+from jobs.formats.debezium_moved import old_key
 from jobs.formats.debezium_types import (
     BAD_VALUE,
     Maker,
@@ -97,7 +98,7 @@ class DebeziumDecoder:
         tables: list[pa.Table] = []
         places: list[int] = []
         for group in groups:
-            table, kept = self._rows(group, rejects, lacking)
+            table, kept = self._rows(group, records, rejects, lacking)
             tables.append(table)
             places += kept
         rows = pa.concat_tables(tables) if tables else self.schema.empty_table()
@@ -171,7 +172,7 @@ class DebeziumDecoder:
     # -- from changes to columns -------------------------------------------------------------------
 
     def _rows(
-        self, group: _Group, rejects: list[Reject], lacking: _Lacking
+        self, group: _Group, records: Records, rejects: list[Reject], lacking: _Lacking
     ) -> tuple[pa.Table, list[int]]:
         import pyarrow as pa
 
@@ -198,6 +199,7 @@ class DebeziumDecoder:
             pa.array([hidden.get(place) for place in range(len(group.rows))], pa.list_(pa.string()))
             if hidden
             else pa.nulls(len(group.rows), pa.list_(pa.string())),
+            self._old_keys(group, records, hidden),
         ]
         table = pa.table(columns, schema=self.schema)
         if not bad:
@@ -208,6 +210,22 @@ class DebeziumDecoder:
         ]
         kept = [place for place in range(len(group.rows)) if place not in bad]
         return table.take(pa.array(kept, pa.int64())), [group.places[place] for place in kept]
+
+    def _old_keys(
+        self, group: _Group, records: Records, hidden: Mapping[int, list[str]]
+    ) -> pa.Array:
+        """Return what new rows that lack values were before their key was changed."""
+        import pyarrow as pa
+
+        moved = [place for place in hidden if group.ops[place] == "c"]
+        if not moved:
+            return pa.nulls(len(group.rows), pa.string())
+        told: list[str | None] = [None] * len(group.rows)
+        for place in moved:
+            told[place] = old_key(
+                records, group.places[place], self._front, self._schema, self._times
+            )
+        return pa.array(told, pa.string())
 
     def _column(self, item: pa.Field, make: Maker | None, group: _Group, notes: _Notes) -> pa.Array:
         import pyarrow as pa

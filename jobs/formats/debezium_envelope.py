@@ -25,7 +25,11 @@ TIME = "__odi_time"
 """When the source committed it."""
 UNAVAILABLE = "__odi_unavailable"
 """Names of columns whose values did not change and were not sent; null where there is none."""
-CONTROL = (OP, ORDER, TIME, UNAVAILABLE)
+OLD_KEY = "__odi_old_key"
+"""Of a create that lacks values: the key that the row had before, as JSON; null where not told."""
+CONTROL = (OP, ORDER, TIME, UNAVAILABLE, OLD_KEY)
+NEEDED = (OP, ORDER, TIME, UNAVAILABLE)
+"""Those without which a change cannot be applied."""
 UNAVAILABLE_VALUE = "__debezium_unavailable_value"
 NO_SOURCE = "the event does not say where it comes from (source)"
 
@@ -94,6 +98,7 @@ def control_fields() -> list[pa.Field]:
         pa.field(ORDER, pa.string()),
         pa.field(TIME, pa.timestamp("us", tz="UTC")),
         pa.field(UNAVAILABLE, pa.list_(pa.string())),
+        pa.field(OLD_KEY, pa.string()),
     ]
 
 

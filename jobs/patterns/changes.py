@@ -26,6 +26,8 @@ _MAY_HIDE = (StringType, BinaryType, DecimalType, ArrayType, MapType)
 """What a database may store apart, and leave out of a change in which it stays as it was."""
 
 PLACES = (ROW_ORDER, END)
+ROW_NOT_KNOWN = "odi-row-not-known"
+"""What Spark says where a change lacks values of a row that the table does not have."""
 
 
 def hideable(rows: DataFrame, key: Sequence[str]) -> list[str]:
@@ -44,6 +46,12 @@ def hidden(name: str, side: str = "") -> str:
     """Return the condition, in SQL, that a change leaves out a column's value."""
     literal = name.replace("\\", "\\\\").replace("'", "\\'")
     return f"coalesce(array_contains({side}{UNAVAILABLE}, '{literal}'), false)"
+
+
+def known_or_stop(columns: Sequence[str], side: str = "") -> str:
+    """Return a condition that holds for a row with all its values; another one ends the query."""
+    lacks = " OR ".join(hidden(name, side) for name in columns)
+    return f"CASE WHEN {lacks} THEN CAST(raise_error('{ROW_NOT_KNOWN}') AS boolean) ELSE true END"
 
 
 def tie_breakers(rows: DataFrame) -> tuple[str, ...]:

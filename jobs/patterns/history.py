@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from jobs.formats.debezium_envelope import OP, TIME
 from jobs.formats.debezium_envelope import ORDER as CHANGE_ORDER
-from jobs.patterns.changes import filled_in, tie_breakers
+from jobs.patterns.changes import filled_in, hideable, known_or_stop, tie_breakers
 from jobs.patterns.names import END, ORDER
 from odi_audit.errors import UsageError
 from odi_audit.model.merges import Terms
@@ -155,6 +155,8 @@ def _left(changes: DataFrame, held: DataFrame, how: Versions, survey: Survey) ->
     )
     if how.changes and survey.hidden:
         fresh = filled_in(fresh, how.key, before=_HELD, order=_SINCE)
+        columns = hideable(fresh, how.key)
+        fresh = fresh.filter(F.expr(known_or_stop(columns))) if columns else fresh
     window = Window.partitionBy(*_keys(how)).orderBy(_SINCE)
     return _without_repeats(fresh, own, window).withColumns(
         {

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from jobs.formats.debezium_envelope import OP, UNAVAILABLE
 from jobs.formats.debezium_envelope import ORDER as CHANGE_ORDER
-from jobs.patterns.changes import filled_in, hidden, hideable, tie_breakers
+from jobs.patterns.changes import filled_in, hidden, hideable, known_or_stop, tie_breakers
 from jobs.patterns.names import ORDER, trimmed
 from odi_audit.model.merges import Terms
 from odi_audit.model.tables import quote
@@ -65,6 +65,7 @@ def mirror(
         terms=Terms(
             update_when=f"t.{ORDER} IS NULL OR s.{ORDER} >= t.{ORDER}",
             keep={name: hidden(name, "s.") for name in kept},
+            insert_when=known_or_stop(kept, "s.") if kept else None,
             gone_when=None if older is None else older.replace(quote(ORDER), f"t.{ORDER}"),
         ),
         contract=contract,

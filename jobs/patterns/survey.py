@@ -47,7 +47,7 @@ class Survey:
     ``passed`` are records that change no row: tombstones, marks of transactions. ``add`` and
     ``widen`` are what the records need beyond the columns into which they were decoded.
     ``hidden`` says that some changes lack values that did not change. ``moved`` of them are new
-    rows, which have no earlier row to take them from: their key was changed.
+    rows, which had them under another key: theirs was changed.
     """
 
     records: int

@@ -22,7 +22,7 @@ class Feed(Protocol):
     """Rows of a source in batches, as frames.
 
     ``changes`` says that its rows are changes of keyed rows: a frame then has the columns of
-    :data:`jobs.formats.debezium_envelope.CONTROL` behind the table's own. A frame may also have
+    :data:`jobs.formats.debezium_envelope.NEEDED` behind the table's own. A frame may also have
     columns of :data:`jobs.tasks.rows.AROUND`: where ``REASON`` is set the record is a dead letter,
     where ``NEWS`` is set it is a note about fields that the table lacks, and neither is a row.
     """

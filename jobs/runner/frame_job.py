@@ -10,24 +10,26 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from functools import reduce
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
-from jobs.formats.debezium_envelope import CONTROL
+from jobs.formats.debezium_envelope import NEEDED
 from jobs.patterns import names
 from jobs.patterns.contracts import judged, puts_aside
 from jobs.patterns.fitting import columns_of, filled, growth_for
 from jobs.patterns.letters import letters, of_rejects
+from jobs.patterns.moved import LOST, MODES, Past, old_rows, settled
 from jobs.patterns.raw import COLUMNS as RAW_COLUMNS
 from jobs.patterns.raw import raw_rows
 from jobs.patterns.survey import Survey, is_row, look
 from jobs.patterns.transforms import transformed
 from jobs.patterns.writes import Load, write
 from jobs.runner import tables
+from jobs.runner.careful import with_care
 from jobs.runner.frame_feeds import Hears, Learns, TellsKey
 from jobs.runner.frame_legs import BY_JOB, Leg, by_field, legs_of
 from jobs.runner.growing import TableTooSmall, until_it_fits
@@ -38,7 +40,6 @@ from jobs.sources.base import batch_of
 from jobs.spec.model import FROM_EVENT
 from jobs.tasks.dead_letters import Origin
 from jobs.tasks.rows import REASON
-from odi_audit import logs
 from odi_audit.errors import CommitConflict, NotSupported, RuleBroken, UsageError
 from odi_audit.ids import BatchId
 from odi_audit.ledger.port import EntryFilter
@@ -59,8 +60,6 @@ if TYPE_CHECKING:
     from odi_audit.model.receipts import Receipt
     from odi_audit.spark.live import LiveTable
 
-log = logs.get_logger(__name__)
-
 LEARN_MAX = 5
 """Each reading may show fields that the last one did not."""
 SIDE = Share(follows=Follows.NOTHING)
@@ -77,6 +76,7 @@ class _Batch:
     dead: list[DataFrame] = field(default_factory=list)
     broken: int = 0
     loads: int = 0
+    care: bool = False
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Keep a frame's rows until the batch is done."""
@@ -143,7 +143,7 @@ class FrameJob:
         began = time.monotonic()
         batch = batch_of(run.job, plan.offsets, plan.generation)
         (receipt, made), grown = until_it_fits(
-            run, lambda: self._attempt(run, plan, batch), batch=batch
+            run, lambda: with_care(partial(self._attempt, run, plan, batch)), batch=batch
         )
         done = Done(
             plan=plan,
@@ -165,7 +165,7 @@ class FrameJob:
 
     # -- one attempt -------------------------------------------------------------------------
 
-    def _attempt(self, run: Run, plan: Plan, batch: BatchId) -> tuple[Receipt, _Batch]:
+    def _attempt(self, run: Run, plan: Plan, batch: BatchId, care: bool) -> tuple[Receipt, _Batch]:
         with ExitStack() as kept:
             made = _Batch(
                 builder=run.batch(
@@ -173,6 +173,7 @@ class FrameJob:
                 ),
                 origin=Origin(job=run.job, batch=batch, source=plan.offsets.source),
                 kept=kept,
+                care=care,
             )
             for leg in legs_of(plan, self._spec.target):
                 self._take(run, leg, made)
@@ -195,11 +196,14 @@ class FrameJob:
         if spec.target.raw is not None:
             self._keep_raw(run, frame, made)
         rows = frame.filter(is_row(frame))
+        lacks = self._changes and (survey.moved or made.care)
+        old = old_rows(rows) if lacks and spec.target.mode in MODES else None
         if spec.transform is not None:
-            needed = CONTROL if self._changes else ()
+            needed = NEEDED if self._changes else ()
             rows = transformed(rows, spec.transform, needed=needed)
+            old = None if old is None else transformed(old, spec.transform, needed=needed)
         if leg.table is not None:
-            self._load(run, leg, leg.table, rows, made)
+            self._load(run, leg, leg.table, rows, made, old=old)
             return
         assert spec.target.route is not None
         self._spread(run, leg, rows, made)
@@ -213,13 +217,6 @@ class FrameJob:
             survey = look(frame)
             growth = Growth(add=survey.add, widen=survey.widen)
             if not growth:
-                if survey.moved:
-                    log.warning(
-                        "rows under a new key lack values that the source did not send",
-                        rows=survey.moved,
-                        table=leg.table,
-                        hint="ALTER TABLE … REPLICA IDENTITY FULL in the source",
-                    )
                 made.surveys.append(survey)
                 return frame, survey
             if table is not None:
@@ -232,8 +229,17 @@ class FrameJob:
             hint="name the columns in the spec: source.value.columns",
         )
 
-    def _load(self, run: Run, leg: Leg, name: str, rows: DataFrame, made: _Batch) -> None:
-        """Add the operation that brings rows into one table."""
+    def _load(
+        self,
+        run: Run,
+        leg: Leg,
+        name: str,
+        rows: DataFrame,
+        made: _Batch,
+        *,
+        old: DataFrame | None = None,
+    ) -> None:
+        """Add the operation that brings rows into one table; ``old`` are old keys of moved rows."""
         spec, survey = self._spec, made.surveys[-1]
         table = tables.live(run, name)
         if table is None:
@@ -241,15 +247,21 @@ class FrameJob:
         growth = growth_for(rows, table.schema, self._added)
         if growth and spec.target.evolve == "permissive":
             raise TableTooSmall({name: growth})
+        key = self._key(leg, table)
+        if old is not None:
+            versions = spec.target.mode == "history"
+            past = Past.of(run.spark, table, key=key, survey=survey, versions=versions)
+            rows, survey = self._settle(leg, rows, old, past, made), replace(survey, hidden=False)
         if puts_aside(spec):
-            rows = self._put_aside(rows, name, made)
+            told = judged(rows, spec, changes=self._changes)
+            rows, _ = self._put_aside(told, f"contract of {name}", name, made)
         load = Load(
             rows=filled(rows, table.schema),
             table=table,
             survey=survey,
             share=leg.share,
             keep=made.keep,
-            key=self._key(leg, table),
+            key=key,
             changes=self._changes,
         )
         made.loads += 1
@@ -294,15 +306,30 @@ class FrameJob:
         made.builder.append(raw_rows(frame), table.ref.name)
         made.builder.note(table.ref.name, made.surveys[-1].schemas_by(self._spec.registry))
 
-    def _put_aside(self, rows: DataFrame, table: str, made: _Batch) -> DataFrame:
-        told = made.keep(judged(rows, self._spec, changes=self._changes))
+    def _settle(
+        self, leg: Leg, rows: DataFrame, old: DataFrame, past: Past, made: _Batch
+    ) -> DataFrame:
+        """Return changes with the values of moved rows; what lacks some is put aside."""
+        what = f"moved rows of {past.table}"
+        with failures.translated(what):
+            told = settled(rows, old, past, keep=made.keep)
+        rows, lost = self._put_aside(told, what, past.table, made)
+        if lost:
+            self._refuse_without_dead_letters(made.surveys[-1], leg, lost, LOST)
+        return rows
+
+    def _put_aside(
+        self, told: DataFrame, what: str, table: str, made: _Batch
+    ) -> tuple[DataFrame, int]:
+        """Return rows that have no reason against them, and how many have one."""
+        told = made.keep(told)
         bad = told.filter(F.col(REASON).isNotNull())
-        with failures.translated(f"contract of {table}"):
+        with failures.translated(what):
             count = bad.count()
         if count:
             made.broken += count
             made.dead.append(letters(bad, made.origin, table=table))
-        return told.filter(F.col(REASON).isNull())
+        return told.filter(F.col(REASON).isNull()), count
 
     def _bury(self, run: Run, made: _Batch) -> None:
         """Add the dead letters of all legs; where they are all there is, the offsets are theirs."""

@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from jobs.formats.debezium_envelope import OP, ORDER, TIME, UNAVAILABLE, control_fields
+from jobs.formats.debezium_envelope import (
+    OLD_KEY,
+    OP,
+    ORDER,
+    TIME,
+    UNAVAILABLE,
+    control_fields,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +29,7 @@ CONTROL_TYPES: Mapping[str, str] = {
     ORDER: "string",
     TIME: "timestamp",
     UNAVAILABLE: "array<string>",
+    OLD_KEY: "string",
 }
 """The control columns behind the table's own, with their types in Spark's words."""
 

@@ -60,6 +60,12 @@ class Records:
         pairs = [message.timestamp() for message in self.messages]
         return [when if kind else None for kind, when in pairs]
 
+    def header(self, place: int, name: str) -> bytes | None:
+        """Return one header of one record: that of a name which comes last; None: it has none."""
+        given = cast("list[tuple[str, str | bytes | None]]", self.messages[place].headers() or [])
+        value = dict(given).get(name)
+        return value.encode() if isinstance(value, str) else value
+
     @cached_property
     def headers(self) -> list[list[Header]]:
         """The headers."""

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.functions import length
 
 import odi_audit as odi
-from jobs.formats.debezium_envelope import OP, ORDER, TIME, UNAVAILABLE
+from jobs.formats.debezium_envelope import OLD_KEY, OP, ORDER, TIME, UNAVAILABLE
 from jobs.runner.frame_job import FrameJob
 from jobs.runner.loop import Until, run_job
 from jobs.sources.base import Choices, Lag, Limits, Plan
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ROW = "id bigint, name string, at timestamp"
-CONTROL = f"{OP} string, {ORDER} string, {TIME} timestamp, {UNAVAILABLE} array<string>"
+CONTROL = (
+    f"{OP} string, {ORDER} string, {TIME} timestamp, {UNAVAILABLE} array<string>, {OLD_KEY} string"
+)
 
 
 @dataclass

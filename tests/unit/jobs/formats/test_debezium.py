@@ -10,7 +10,15 @@ import pyarrow as pa
 import pytest
 
 from jobs.formats.debezium import DebeziumDecoder, event_key
-from jobs.formats.debezium_envelope import OP, ORDER, TIME, UNAVAILABLE, Source, order_of
+from jobs.formats.debezium_envelope import (
+    OLD_KEY,
+    OP,
+    ORDER,
+    TIME,
+    UNAVAILABLE,
+    Source,
+    order_of,
+)
 from jobs.formats.decoded import Unreadable
 from tests.unit.jobs.formats.events import FORMS, Event, changed, event, packed, records, sample
 
@@ -49,6 +57,7 @@ def test_rows_have_the_types_of_their_table(form: str) -> None:
         ORDER: "",
         TIME: None,
         UNAVAILABLE: None,
+        OLD_KEY: None,
     }
     # By the log: what the snapshot read, then the create, then the update.
     assert rows[1][ORDER] < rows[0][ORDER] < rows[2][ORDER]
