@@ -1,7 +1,7 @@
 """Transforms: SQL over the view ``batch``, or a function from a frame to a frame.
 
-Owns how a hook is found and called, and what it must leave in place. Must never hide whose error
-it is: each names the hook.
+Owns how a hook is found and called, and what it must leave in place; values that a change leaves
+out are still known afterwards. Must never hide whose error it is: each names the hook.
 """
 
 from __future__ import annotations
@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 
+from jobs.formats.debezium_envelope import UNAVAILABLE, UNAVAILABLE_VALUE
+from jobs.patterns.names import is_own
 from odi_audit.errors import OdiError, UsageError
+from odi_audit.model.tables import quote
 from odi_audit.redact import redact
 
 if TYPE_CHECKING:
@@ -41,7 +46,7 @@ def transformed(rows: DataFrame, transform: Transform, *, needed: Sequence[str] 
             f"{_named(transform)} leaves out {', '.join(lacking)}, which say what each change does",
             hint=f"select them too: SELECT …, {', '.join(needed)} FROM {VIEW}",
         )
-    return made
+    return _hidden_by_any_name(made) if UNAVAILABLE in needed else made
 
 
 def function_of(hook: str) -> Callable[[DataFrame], object]:
@@ -59,6 +64,23 @@ def function_of(hook: str) -> Callable[[DataFrame], object]:
             hint="write module:function, importable where the job runs",
         )
     return found  # type: ignore[no-any-return]
+
+
+def _hidden_by_any_name(rows: DataFrame) -> DataFrame:
+    """Say of texts that were not sent, and that the transform renamed, that they were not sent.
+
+    A text still holds Debezium's mark; what is no text is null by now, and known by its name only.
+    """
+    marked = [
+        F.when(F.col(quote(item.name)) == UNAVAILABLE_VALUE, F.lit(item.name))
+        for item in rows.schema.fields
+        if isinstance(item.dataType, StringType) and is_own(item.name)
+    ]
+    if not marked:
+        return rows
+    found = F.array_compact(F.array(*marked))
+    told = F.coalesce(F.array_union(F.col(UNAVAILABLE), found), found)
+    return rows.withColumn(UNAVAILABLE, F.when(F.size(told) > 0, told))
 
 
 def _sql(rows: DataFrame, query: str) -> DataFrame:

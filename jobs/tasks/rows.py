@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from jobs.formats.debezium_envelope import UNAVAILABLE
 from jobs.formats.types import spark_type, together
 from jobs.sources.kafka_read import Piece, read
 from jobs.tasks import facts
@@ -184,6 +185,9 @@ def _rows(
     columns |= _around(records, made.places)
     if whole:
         columns |= _bytes(records, made.places)
+    elif UNAVAILABLE in columns and columns[UNAVAILABLE].null_count < made.rows.num_rows:
+        # Where the values that it leaves out are not found, such a change is a dead letter.
+        columns |= _bytes(records, made.places, only=columns[UNAVAILABLE].is_valid())
     return _filled(columns, made.rows.num_rows, shape)
 
 
@@ -206,13 +210,21 @@ def _passed(made: Decoded, records: Records, shape: pa.Schema) -> pa.Table:
     return _filled(columns, len(places), shape)
 
 
-def _bytes(records: Records, places: Sequence[int]) -> dict[str, pa.Array]:
+def _bytes(
+    records: Records, places: Sequence[int], *, only: pa.ChunkedArray | None = None
+) -> dict[str, pa.Array]:
+    """Return the bytes of records; of those that ``only`` says, where it is given."""
     import pyarrow as pa
 
+    told = [True] * len(places) if only is None else only.to_pylist()
+    kept = list(zip(places, told, strict=True))
+    found = [place for place, wanted in kept if wanted]
+    rank = iter(range(len(found)))
+    back = pa.array([next(rank) if wanted else None for _, wanted in kept], pa.int64())
     return {
-        KEY: pa.array([records.keys[place] for place in places], pa.binary()),
-        VALUE: pa.array([records.values[place] for place in places], pa.binary()),
-        HEADERS: facts.columns(["_headers"], records, places)[0],
+        KEY: pa.array([records.keys[place] for place in found], pa.binary()).take(back),
+        VALUE: pa.array([records.values[place] for place in found], pa.binary()).take(back),
+        HEADERS: facts.columns(["_headers"], records, found)[0].take(back),
     }
 
 

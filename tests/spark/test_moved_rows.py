@@ -85,9 +85,10 @@ def moved(place: int, old: int | None, new: int, name: str = MARK) -> list[dict[
 def test_a_row_whose_values_are_nowhere_is_put_aside_and_never_shows_a_mark(
     lake: Workspace,
 ) -> None:
-    # The key has another name in the table: old keys go through the transform as deletes do.
+    # Columns have other names in the table: old keys go through the transform as deletes do, and
+    # a text that was not sent is known by its mark.
     target = '{"table": "shop.rows", "mode": "mirror", "key": ["number"]}'
-    sql = "SELECT id AS number, name, * EXCEPT (id, name, __odi_old_key) FROM batch"
+    sql = "SELECT id AS number, name AS title, * EXCEPT (id, name, __odi_old_key) FROM batch"
     spec = changes_of(target, transform={"sql": sql}, **DEAD)
     hidden = {UNAVAILABLE: ["name"]}
     feed = Given(
@@ -110,7 +111,7 @@ def test_a_row_whose_values_are_nowhere_is_put_aside_and_never_shows_a_mark(
     )  # fmt: skip
     ran = run_all(lake, spec, feed)
     assert (ran.batches, ran.rejects) == (4, 6)
-    assert sorted(rows_of(lake, "shop.rows", "number", "name")) == [
+    assert sorted(rows_of(lake, "shop.rows", "number", "title")) == [
         (13, "one"), (21, "known too"), (51, "known"), (61, "three"),
     ]  # fmt: skip
     dead = rows_of(lake, "shop.dead", "offset", "reason", "value")

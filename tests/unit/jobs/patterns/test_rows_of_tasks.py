@@ -9,12 +9,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.formats.debezium_envelope import OP
+from jobs.formats.debezium_envelope import OP, UNAVAILABLE
+from jobs.formats.debezium_envelope import UNAVAILABLE_VALUE as MARK
 from jobs.sources.kafka_read import Piece
 from jobs.tasks import rows
 from jobs.tasks.changes import DebeziumFormat, with_control
 from jobs.tasks.decoders import JsonFormat
-from jobs.tasks.rows import NEWS, OFFSET, PASSED, REASON, VALUE, RowsWork, TaskFailed, failure_in
+from jobs.tasks.rows import (
+    KEY,
+    NEWS,
+    OFFSET,
+    PASSED,
+    REASON,
+    VALUE,
+    RowsWork,
+    TaskFailed,
+    failure_in,
+)
 from odi_audit.errors import SourceUnavailable
 from tests.unit.jobs.formats.events import Event, event
 
@@ -71,6 +82,29 @@ def test_where_bytes_are_kept_tombstones_are_there_too(monkeypatch: pytest.Monke
         (None, PASSED, events[2].value()),
     ]
     assert json.loads(found[-1][NEWS])["passed"] == 2
+
+
+def test_a_change_that_leaves_out_values_has_its_bytes_for_it_may_be_put_aside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    toast = event("plain-u-after-ddl-toast", 1)
+    lacking = [
+        name for name, value in json.loads(toast.value())["after"].items() if value == MARK
+    ]  # fmt: skip
+    assert lacking
+    fields = [("id", pa.int64()), *((name, pa.string()) for name in lacking)]
+    work = RowsWork(
+        bootstrap="h:1",
+        schema=with_control(pa.schema(fields)).serialize().to_pybytes(),
+        format=DebeziumFormat(key=("id",)),
+    )
+    events = [event("plain-c", 0), toast, event("plain-u", 2)]
+    found = made(monkeypatch, work, [events])
+    assert [(row[UNAVAILABLE], row[VALUE], row[KEY]) for row in found[:3]] == [
+        (None, None, None),
+        (lacking, toast.value(), toast.key()),
+        (None, None, None),
+    ]
 
 
 def test_what_stops_a_task_is_known_again_on_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
