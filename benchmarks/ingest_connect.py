@@ -151,10 +151,5 @@ class KafkaConnect:
             "iceberg.control.topic": control,
             "iceberg.control.commit.interval-ms": str(COMMIT_MS),
             "iceberg.control.group-id-prefix": "cg-control",
-            **{f"iceberg.{_place_of(key)}": value for key, value in catalog.items()},
+            **{f"iceberg.catalog.{key}": value for key, value in catalog.items()},
         }
-
-
-def _place_of(key: str) -> str:
-    # Hadoop's own settings stand beside those of the catalog here, not below them.
-    return key if key.startswith("hadoop.") else f"catalog.{key}"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.ingest_parts import FLINK, hadoop_jars, sqlite_jar
 from benchmarks.ingest_place import ROUND_WAIT_S_MAX, Place
-from odi_audit.settings import LOCAL_FILES, catalog_spark_conf
+from odi_audit.settings import catalog_spark_conf
 from tests.support.servers import artifacts
 from tests.support.servers.kafka import LOG4J
 from tests.support.servers.process import Server, java
@@ -51,7 +51,6 @@ class FlinkProcess(Server):
     def prepare(self) -> None:
         """Compile the program against the jars that it runs with."""
         (self.folder / "log4j2.properties").write_text(LOG4J.format(level="error"), "utf-8")
-        (self.folder / "core-site.xml").write_text(_hadoop_settings(), "utf-8")
         paths = ":".join(str(path) for path in (self.folder, *self._jars))
         (self.folder / "class-path.args").write_text(f"-cp\n{paths}\n", "utf-8")
         done = subprocess.run(
@@ -114,12 +113,3 @@ class Flink:
         """Run one INSERT over everything that is there."""
         self._process.order(topic, table)
         return self._place.complete_at(table, rows, SEEN_WAIT_S_MAX)
-
-
-def _hadoop_settings() -> str:
-    """Return the settings of local files that our own catalog has: it is not they that differ."""
-    rows = "".join(
-        f"<property><name>{key.removeprefix('hadoop.')}</name><value>{value}</value></property>"
-        for key, value in LOCAL_FILES.items()
-    )
-    return f"<configuration>{rows}</configuration>\n"

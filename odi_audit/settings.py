@@ -42,22 +42,16 @@ from odi_audit.settings_openlineage import openlineage_layer
 from odi_audit.urls import split_login, with_login
 
 __all__ = [
-    "CATALOG_BUSY_TIMEOUT_MS", "FILE_NAME", "LOCAL_FILES", "SQLITE", "CatalogSettings",
-    "DestinationSettings", "LakeSettings", "LedgerSettings", "LimitSettings", "LineageSettings",
-    "Loaded", "LogSettings", "RunSettings", "Settings", "SparkSettings", "catalog_file",
-    "catalog_pyiceberg_properties", "catalog_spark_conf", "jar_sets", "known_keys", "ledger_url",
-    "load", "shown",
+    "CATALOG_BUSY_TIMEOUT_MS", "FILE_NAME", "SQLITE", "CatalogSettings", "DestinationSettings",
+    "LakeSettings", "LedgerSettings", "LimitSettings", "LineageSettings", "Loaded", "LogSettings",
+    "RunSettings", "Settings", "SparkSettings", "catalog_file", "catalog_pyiceberg_properties",
+    "catalog_spark_conf", "jar_sets", "known_keys", "ledger_url", "load", "shown",
 ]  # fmt: skip
 
 FILE_NAME = "odi.toml"
 SQLITE = "sqlite:///"
 CATALOG_BUSY_TIMEOUT_MS = 30_000
 """How long Spark waits for another process's write to the SQLite catalog, which takes moments."""
-LOCAL_FILES = {
-    "hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    "hadoop.fs.file.impl.disable.cache": "true",
-}
-"""Local files of the catalog are written without a checksum file beside each (docs/adr/0023)."""
 _NO_DESTINATION = frozenset(
     f"lineage.{name}" for name in ("relay", "exit_wait_s", "settle_s", "retry_s_max")
 )
@@ -167,7 +161,7 @@ def catalog_spark_conf(settings: Settings) -> dict[str, str]:
     catalog = settings.catalog
     prefix = f"spark.sql.catalog.{catalog.name}"
     # Each session has its own catalog object: a cached table of another session stays stale.
-    options = {"cache-enabled": "false", **LOCAL_FILES}
+    options = {"cache-enabled": "false"}
     if catalog.warehouse is not None:
         options["warehouse"] = catalog.warehouse
     if _on_s3(settings):

@@ -1,7 +1,7 @@
 """Rows under a new key whose change leaves out values: those that they had under the old key.
 
 Owns the way back over all changes of key in a batch, and what becomes of a change whose values are
-nowhere to be found: it is put aside (docs/adr/0024-values-of-moved-rows.md). Needed only for
+nowhere to be found: it is put aside (docs/adr/0023-values-of-moved-rows.md). Needed only for
 batches that have such rows. Must never take a value from a row that was deleted in between, nor
 leave Debezium's mark in a table.
 """

@@ -36,18 +36,6 @@ def test_sqlite_is_one_file_on_both_sides(tmp_path: Path) -> None:
     assert jar_sets(made) == ("core",)
 
 
-def test_hadoop_s_conf_of_local_files_is_the_catalogs_alone_and_can_be_set_back(
-    tmp_path: Path,
-) -> None:
-    conf = catalog_spark_conf(settings(tmp_path, ""))
-    raw = "org.apache.hadoop.fs.RawLocalFileSystem"
-    assert conf["spark.sql.catalog.lake.hadoop.fs.file.impl"] == raw
-    assert not any(key.startswith("spark.hadoop") for key in conf)
-    text = '[catalog.properties]\n"hadoop.fs.file.impl" = "org.apache.hadoop.fs.LocalFileSystem"'
-    conf = catalog_spark_conf(settings(tmp_path, text))
-    assert conf["spark.sql.catalog.lake.hadoop.fs.file.impl"].endswith(".LocalFileSystem")
-
-
 def test_a_postgresql_login_reaches_both_sides_with_odd_characters_whole(tmp_path: Path) -> None:
     made = settings(
         tmp_path,
