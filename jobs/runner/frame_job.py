@@ -28,8 +28,8 @@ from jobs.patterns.survey import Survey, is_row, look
 from jobs.patterns.transforms import transformed
 from jobs.patterns.writes import Load, write
 from jobs.runner import tables
-from jobs.runner.frame_feeds import Hears, Learns, TellsKey
-from jobs.runner.frame_legs import BY_JOB, Leg, by_field, legs_of
+from jobs.runner.frame_feeds import Hears, Learns, Marks, TellsKey
+from jobs.runner.frame_legs import BY_JOB, Leg, by_field, has_rows, legs_of
 from jobs.runner.growing import TableTooSmall, until_it_fits
 from jobs.runner.outcome import Done
 from jobs.runner.tables import Growth
@@ -63,6 +63,8 @@ log = logs.get_logger(__name__)
 
 LEARN_MAX = 5
 """Each reading may show fields that the last one did not."""
+LOOKED_AT_MAX = 10
+"""Of what landed last: some of it may be dead letters only."""
 SIDE = Share(follows=Follows.NOTHING)
 
 
@@ -174,10 +176,23 @@ class FrameJob:
                 origin=Origin(job=run.job, batch=batch, source=plan.offsets.source),
                 kept=kept,
             )
-            for leg in legs_of(plan, self._spec.target):
+            for leg in self._legs(run, plan):
                 self._take(run, leg, made)
             self._bury(run, made)
             return made.builder.commit(), made
+
+    def _legs(self, run: Run, plan: Plan) -> list[Leg]:
+        marks = self._feed.marks(plan) if isinstance(self._feed, Marks) else frozenset()
+        found = legs_of(plan, self._spec.target, marks)
+        if not marks or has_rows(plan, marks):
+            return found
+        if self._spec.transform is not None:
+            return []  # there is nothing that it could be given
+        if self._spec.target.route is None:
+            return found
+        # The table that got something last takes note of the marks.
+        last = self._last_table(run)
+        return [] if last is None else [Leg(plan=plan, table=last.ref.name, share=BY_JOB)]
 
     def _take(self, run: Run, leg: Leg, made: _Batch) -> None:
         """Add a leg's operations to the batch."""
@@ -317,17 +332,25 @@ class FrameJob:
 
     def _nothing(self, run: Run, made: _Batch) -> None:
         """Let the offsets move though no table gets a row."""
+        table, dead = self._last_table(run), self._spec.dead_letter
+        if table is None and dead is not None:
+            table = tables.make_dead_letters(run, dead.table)
+        if table is None:
+            raise UsageError(
+                "no record of the batch leads to a table, and the job has none yet",
+                hint="begin where there are rows: source.start",
+            )
+        empty = run.spark.createDataFrame([], table.schema)
+        made.builder.append(empty, table.ref.name, share=BY_JOB)
+
+    def _last_table(self, run: Run) -> LiveTable | None:
+        """Return the table of rows on which the job's last batch landed, if it is still there."""
+        dead = None if self._spec.dead_letter is None else self._spec.dead_letter.table
         where = EntryFilter(kinds=(Kind.LANDED,), job=run.job)
-        for entry in run.parts.ledger.find(where, limit=1, newest_first=True):
-            table = None if entry.table is None else tables.live(run, entry.table.name)
-            if table is not None:
-                empty = run.spark.createDataFrame([], table.schema)
-                made.builder.append(empty, table.ref.name, share=BY_JOB)
-                return
-        raise UsageError(
-            "no record of the batch leads to a table, and the job has none yet",
-            hint="begin where there are rows: source.start",
-        )
+        for entry in run.parts.ledger.find(where, limit=LOOKED_AT_MAX, newest_first=True):
+            if entry.table is not None and entry.table.name != dead:
+                return tables.live(run, entry.table.name)
+        return None
 
     def _refuse_without_dead_letters(
         self, survey: Survey, leg: Leg, count: int | None = None, reason: str | None = None
