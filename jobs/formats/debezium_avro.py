@@ -156,7 +156,7 @@ class _Side:
         types = {name: wire_of_avro(inner) for name, inner in whole.fields}
         if self._row is not None:
             types = dict(types[self._row].fields) if self._row in types else {}
-        return _Known(kind=_as_written(whole), fields=Fields(types=types))
+        return _Known(kind=as_written(whole), fields=Fields(types=types))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,14 +192,14 @@ def wire_of_avro(kind: AvroType) -> Wire:
     )
 
 
-def _as_written(kind: AvroType) -> AvroType:
+def as_written(kind: AvroType) -> AvroType:
     """Return a type whose values come as they are on the wire: numbers, bytes, texts."""
     return replace(
         kind,
         logical=None,
-        items=None if kind.items is None else _as_written(kind.items),
-        fields=tuple((name, _as_written(inner)) for name, inner in kind.fields),
-        branches=tuple(_as_written(inner) for inner in kind.branches),
+        items=None if kind.items is None else as_written(kind.items),
+        fields=tuple((name, as_written(inner)) for name, inner in kind.fields),
+        branches=tuple(as_written(inner) for inner in kind.branches),
     )
 
 

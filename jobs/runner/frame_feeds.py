@@ -32,6 +32,15 @@ class TellsKey(Protocol):
 
 
 @runtime_checkable
+class Marks(Protocol):
+    """A feed of which some topics tell where a batch may end, and have no rows."""
+
+    def marks(self, plan: Plan) -> frozenset[str]:
+        """Return these topics of a plan."""
+        ...
+
+
+@runtime_checkable
 class Hears(Protocol):
     """A feed that wants to know what became of a batch."""
 

@@ -30,20 +30,18 @@ from jobs.patterns.transforms import transformed
 from jobs.patterns.writes import Load, write
 from jobs.runner import tables
 from jobs.runner.careful import with_care
-from jobs.runner.frame_feeds import Hears, Learns, TellsKey
-from jobs.runner.frame_legs import BY_JOB, Leg, by_field, legs_of
+from jobs.runner.frame_feeds import Hears, Learns, Marks
+from jobs.runner.frame_legs import BY_JOB, Leg, by_field, has_rows, legs_of
+from jobs.runner.frame_tables import key_of, last_table, make
 from jobs.runner.growing import TableTooSmall, until_it_fits
 from jobs.runner.outcome import Done
 from jobs.runner.tables import Growth
 from jobs.runner.unfinished import unfinished
 from jobs.sources.base import batch_of
-from jobs.spec.model import FROM_EVENT
 from jobs.tasks.dead_letters import Origin
 from jobs.tasks.rows import REASON
 from odi_audit.errors import CommitConflict, NotSupported, RuleBroken, UsageError
 from odi_audit.ids import BatchId
-from odi_audit.ledger.port import EntryFilter
-from odi_audit.model.entries import Kind
 from odi_audit.model.shares import Follows, Share
 from odi_audit.model.tables import quote
 from odi_audit.spark import failures
@@ -53,7 +51,7 @@ if TYPE_CHECKING:
 
     from jobs.runner.feeds import Feed
     from jobs.sources.base import Choices, Lag, Limits, Plan
-    from jobs.spec.model import JobSpec, Target
+    from jobs.spec.model import JobSpec
     from odi_audit.committer.batch import BatchBuilder
     from odi_audit.committer.run import Run
     from odi_audit.ledger.port import Position
@@ -175,10 +173,23 @@ class FrameJob:
                 kept=kept,
                 care=care,
             )
-            for leg in legs_of(plan, self._spec.target):
+            for leg in self._legs(run, plan):
                 self._take(run, leg, made)
             self._bury(run, made)
             return made.builder.commit(), made
+
+    def _legs(self, run: Run, plan: Plan) -> list[Leg]:
+        marks = self._feed.marks(plan) if isinstance(self._feed, Marks) else frozenset()
+        found = legs_of(plan, self._spec.target, marks)
+        if not marks or has_rows(plan, marks):
+            return found
+        if self._spec.transform is not None:
+            return []  # there is nothing that it could be given
+        if self._spec.target.route is None:
+            return found
+        # The table that got something last takes note of the marks.
+        last = last_table(run, self._spec)
+        return [] if last is None else [Leg(plan=plan, table=last.ref.name, share=BY_JOB)]
 
     def _take(self, run: Run, leg: Leg, made: _Batch) -> None:
         """Add a leg's operations to the batch."""
@@ -188,7 +199,7 @@ class FrameJob:
         if straight and table is None:
             assert leg.table is not None
             columns = self._feed.columns(run, leg.plan) | self._added
-            table = self._make(run, leg, leg.table, columns)
+            table = make(run, spec, self._feed, leg, name=leg.table, columns=columns)
         frame, survey = self._read(run, leg, table if straight else None, made)
         if survey.rejects:
             self._refuse_without_dead_letters(survey, leg)
@@ -243,11 +254,12 @@ class FrameJob:
         spec, survey = self._spec, made.surveys[-1]
         table = tables.live(run, name)
         if table is None:
-            table = self._make(run, leg, name, columns_of(rows, self._added))
+            columns = columns_of(rows, self._added)
+            table = make(run, spec, self._feed, leg, name=name, columns=columns)
         growth = growth_for(rows, table.schema, self._added)
         if growth and spec.target.evolve == "permissive":
             raise TableTooSmall({name: growth})
-        key = self._key(leg, table)
+        key = key_of(self._spec, self._feed, leg, table)
         if old is not None:
             versions = spec.target.mode == "history"
             past = Past.of(run.spark, table, key=key, survey=survey, versions=versions)
@@ -344,17 +356,16 @@ class FrameJob:
 
     def _nothing(self, run: Run, made: _Batch) -> None:
         """Let the offsets move though no table gets a row."""
-        where = EntryFilter(kinds=(Kind.LANDED,), job=run.job)
-        for entry in run.parts.ledger.find(where, limit=1, newest_first=True):
-            table = None if entry.table is None else tables.live(run, entry.table.name)
-            if table is not None:
-                empty = run.spark.createDataFrame([], table.schema)
-                made.builder.append(empty, table.ref.name, share=BY_JOB)
-                return
-        raise UsageError(
-            "no record of the batch leads to a table, and the job has none yet",
-            hint="begin where there are rows: source.start",
-        )
+        table, dead = last_table(run, self._spec), self._spec.dead_letter
+        if table is None and dead is not None:
+            table = tables.make_dead_letters(run, dead.table)
+        if table is None:
+            raise UsageError(
+                "no record of the batch leads to a table, and the job has none yet",
+                hint="begin where there are rows: source.start",
+            )
+        empty = run.spark.createDataFrame([], table.schema)
+        made.builder.append(empty, table.ref.name, share=BY_JOB)
 
     def _refuse_without_dead_letters(
         self, survey: Survey, leg: Leg, count: int | None = None, reason: str | None = None
@@ -369,31 +380,3 @@ class FrameJob:
             samples=[] if told is None else [told],
             rules=["every record can be read"],
         )
-
-    # -- tables ------------------------------------------------------------------------------
-
-    def _make(self, run: Run, leg: Leg, name: str, columns: Mapping[str, str]) -> LiveTable:
-        target: Target = self._spec.target
-        if target.key == FROM_EVENT:
-            key = ",".join(self._event_key(leg))
-            properties = {**target.properties, names.KEY_PROPERTY: key}
-            target = target.model_copy(update={"properties": properties})
-        return tables.make(run, name, columns, target)
-
-    def _key(self, leg: Leg, table: LiveTable) -> tuple[str, ...]:
-        key = self._spec.target.key
-        if key != FROM_EVENT:
-            return tuple(key)
-        kept = table.property(names.KEY_PROPERTY)
-        return tuple(kept.split(",")) if kept else self._event_key(leg)
-
-    def _event_key(self, leg: Leg) -> tuple[str, ...]:
-        if not isinstance(self._feed, TellsKey):
-            raise NotSupported("target.key: from_event needs a source of change events")
-        found = self._feed.event_key(leg.plan)
-        if not found:
-            raise UsageError(
-                "no record of the batch tells by which columns rows are told apart",
-                hint="name them in the spec: target.key",
-            )
-        return found

@@ -66,6 +66,7 @@ class KafkaFeed:
         by_field = route is not None and route.by == "field"
         self._whole = spec.target.raw is not None or puts_aside(spec) or by_field
         self._learnt: tuple[object, dict[str, str]] = (None, {})
+        self._cutter: kafka_transactions.Cutter | None = None
 
     def prepare(self, run: Run) -> None:
         """Reach the cluster.
@@ -75,6 +76,8 @@ class KafkaFeed:
         """
         if self._spec.batch.cut_at_transactions:
             kafka_transactions.check(self._spec)
+            tell = kafka_transactions.tell_of(self._spec)
+            self._cutter = kafka_transactions.Cutter(self._source, tell)
         self._identity = self._source.identity()
         if self._spec.registry is not None:
             positions = run.parts.ledger.job_positions(run.job, self._identity)
@@ -86,7 +89,7 @@ class KafkaFeed:
 
     def plan(
         self,
-        run: Run,  # noqa: ARG002 - a feed's signature
+        run: Run,
         positions: Mapping[str, Position],
         limits: Limits,
         *,
@@ -98,9 +101,19 @@ class KafkaFeed:
         made = self._source.plan(
             positions, limits, choices=choices, elsewhere=elsewhere, waited_s=waited_s
         )
-        if made is None or not self._spec.batch.cut_at_transactions:
+        if made is None or self._cutter is None:
             return made
-        return kafka_transactions.cut(made, self._source)
+        now_ms = int(run.parts.clock.now().timestamp() * 1_000)
+        cut_short = self._cutter.cut(made, positions, now_ms=now_ms)
+        if cut_short is not None or not made.more:
+            return cut_short
+        # Rows are split evenly over partitions; a transaction may be in a few of them.
+        wider = self._source.plan(
+            positions, limits.times(kafka_transactions.WIDER_MAX), choices=choices,
+            elsewhere=elsewhere, waited_s=waited_s,
+        )  # fmt: skip
+        assert wider is not None
+        return self._cutter.cut(wider, positions, now_ms=now_ms, rows_max=made.rows)
 
     def columns(self, run: Run, plan: Plan) -> dict[str, str]:  # noqa: ARG002 - its signature
         """Return the columns of the rows, to make a table of.
@@ -148,6 +161,12 @@ class KafkaFeed:
         known = together([self._decoded(plan), growth.add])
         self._learnt = (plan.offsets, known | dict(growth.widen))
 
+    def marks(self, plan: Plan) -> frozenset[str]:
+        """Return those topics of a plan that hold marks of transactions, and no rows."""
+        if self._cutter is None:
+            return frozenset()
+        return self._cutter.marks() & {piece.topic for piece in pieces_of(plan.offsets)}
+
     def event_key(self, plan: Plan) -> tuple[str, ...]:
         """Return the columns by which the events themselves tell rows apart; none: not told."""
         from jobs.formats.debezium import event_key
@@ -193,6 +212,8 @@ class KafkaFeed:
         )
 
     def _sample(self, plan: Plan) -> list[Records]:
+        # A mark shows neither a column nor a key of a row.
+        marks = self.marks(plan)
         pieces = [
             Piece(
                 topic=piece.topic,
@@ -201,6 +222,7 @@ class KafkaFeed:
                 end=min(piece.end, piece.start + SAMPLE_MAX),
             )
             for piece in pieces_of(plan.offsets)
+            if piece.topic not in marks
         ]
         source = self._source
         return [

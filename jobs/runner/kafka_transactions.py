@@ -1,40 +1,46 @@
 """Batches that end where transactions of the source end.
 
-Owns the cut: Debezium writes the end of each transaction, with the number of its changes, to a
-topic of its own, and every change says to which transaction it belongs. A plan is shortened to
-those transactions that are in it with all their changes. The cut is in the ledger with the batch,
-so a restart does not ask again. Must never cut a transaction in two: one that is larger than a
-batch stops the job.
+Owns the reading for it: Debezium writes the end of each transaction, with the number of its
+changes, to a topic of its own, and every change says to which transaction it belongs. A plan is
+shortened to those transactions that are in it with all their changes, whichever topics they are
+in. The cut is in the ledger with the batch, so a restart does not ask again. Must never cut a
+transaction in two: one that is larger than a batch stops the job.
 """
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from jobs.arrow_path import pieces_of
-from jobs.formats.debezium_json import JsonFront
-from jobs.formats.decoded import Unreadable
+from jobs.formats.debezium_transactions import FromAvro, Tell, from_json
+from jobs.runner.transaction_flow import TOPIC_END, marks_among
+from jobs.runner.transaction_plan import Around, shortened
 from jobs.sources.kafka_read import Piece, read
+from jobs.sources.registry import access_of, shared
+from odi_audit import logs
 from odi_audit.errors import NotSupported, UsageError
-from odi_audit.model.offsets import Range
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
-
+    from jobs.runner.transaction_cut import Lacking
     from jobs.sources.base import Plan
     from jobs.sources.kafka import KafkaSource
-    from jobs.sources.kafka_values import Watermarks
+    from jobs.sources.kafka_values import Topic
     from jobs.spec.model import JobSpec
+    from odi_audit.ledger.port import Position
 
-_POSTGRES = re.compile(r"(\d+):(\d+)")
-MARKS_BEFORE = 10
-"""Marks that are looked at though they are done with: the last of them is an end."""
-TOPIC_END = ".transaction"
-"""How Debezium names the topic, after the connector's prefix."""
+log = logs.get_logger(__name__)
+
+MARKS_BEFORE = 1_000
+"""Marks that are looked at though they are done with: by them a transaction is known again whose
+changes are delivered once more."""
+WIDER_MAX = 16
+"""A batch's rows are split evenly over partitions. Where no transaction fits, up to so many times
+as many are looked at; the batch itself keeps its limit."""
+WAIT_MS = 10_000
+"""While nothing new comes, what waits is not read again for this long."""
+LATE_MS = 600_000
+"""A transaction that lacks changes for this long is told of."""
 
 
 def check(spec: JobSpec) -> None:
@@ -44,189 +50,161 @@ def check(spec: JobSpec) -> None:
         UsageError, NotSupported: with what to change.
     """
     assert spec.source.type == "kafka"
-    if spec.source.pattern is None and not any(map(is_marks, spec.source.topics)):
+    if spec.source.pattern is None and not any(t.endswith(TOPIC_END) for t in spec.source.topics):
         raise UsageError(
             "batch.cut_at_transactions needs the topic with the ends of transactions",
             hint=f"add it to source.topics: the connector's prefix and {TOPIC_END}",
         )
-    if spec.source.value.format != "json":
-        raise NotSupported(
-            f"batch.cut_at_transactions reads json, and values are in {spec.source.value.format}"
+    form = spec.source.value.format
+    if form not in {"json", "avro"} or (form == "avro" and spec.registry is None):
+        raise NotSupported(f"batch.cut_at_transactions: change events in format {form}")
+
+
+def tell_of(spec: JobSpec) -> Tell:
+    """Return what reads of a spec's records what they say of transactions."""
+    assert spec.source.type == "kafka"
+    if spec.source.value.format == "avro":
+        assert spec.registry is not None
+        return FromAvro(shared(access_of(spec.registry)).type)
+    return from_json
+
+
+class Cutter:
+    """Cuts the plans of one job."""
+
+    def __init__(self, source: KafkaSource, tell: Tell) -> None:
+        self._source = source
+        self._tell = tell
+        self._marks: frozenset[str] | None = None
+        self._waiting: tuple[object, int] = (None, 0)
+        self._late = ""
+
+    def marks(self) -> frozenset[str]:
+        """Return the topics that hold marks of transactions, and no rows."""
+        if self._marks is None:
+            self._marks = marks_among(self._source.look({}).topics)
+        return self._marks
+
+    def cut(
+        self,
+        plan: Plan,
+        positions: Mapping[str, Position],
+        *,
+        now_ms: int,
+        rows_max: int | None = None,
+    ) -> Plan | None:
+        """Return a plan that ends with a transaction; None while none has ended.
+
+        ``rows_max``: no more than these, where the plan itself is larger.
+
+        Raises:
+            UsageError: the topic of marks cannot be read in order, or a transaction is larger
+                than a batch may be.
+        """
+        if not plan.rows:
+            return plan
+        source = self._source
+        topics = source.look(positions).topics
+        self._marks = marks = marks_among(topics)
+        _check_one_partition(topics[name] for name in marks)
+        now = (plan.offsets.ranges, {name: topics[name].partitions for name in marks})
+        before, since = self._waiting
+        if before == now and now_ms - since < WAIT_MS:
+            return None
+        starts = {name: _start(topics[name], plan, positions) for name in marks}
+        pieces = [piece for piece in pieces_of(plan.offsets) if piece.topic not in marks]
+        pieces += [_wider(topics[name], plan, starts[name]) for name in sorted(marks)]
+        records = read(source.bootstrap, source.options, pieces, uncommitted=source.uncommitted)
+        around = Around(
+            topics={name: tuple(topic.partitions) for name, topic in topics.items()},
+            marks=marks,
+            starts=starts,
+            behind=_behind(topics.values(), plan, positions),
+            follows=source.subscription.follows,
         )
-    if spec.target.route is not None:
-        raise NotSupported("batch.cut_at_transactions goes with one table, not with target.route")
-
-
-def is_marks(topic: str) -> bool:
-    """Say whether a topic holds the ends of transactions."""
-    return topic.endswith(TOPIC_END)
-
-
-@dataclass(slots=True)
-class _Found:
-    """What the records of a plan tell, in the order of their offsets.
-
-    ``ends``: by transaction, the changes that it has in each table. ``marked``: where the topic
-    of marks goes on after each. ``begun``: those that were seen to begin. ``past``: the place in
-    the log up to which earlier batches have everything. ``changes``: of each partition, offset,
-    place in the log, and transaction.
-    """
-
-    ends: dict[str, Mapping[str, int]] = field(default_factory=dict)
-    marked: dict[str, tuple[str, int]] = field(default_factory=dict)
-    begun: set[str] = field(default_factory=set)
-    past: int = -1
-    changes: dict[str, list[tuple[int, int, str | None]]] = field(default_factory=dict)
-    counts: dict[tuple[str, str], int] = field(default_factory=dict)
-
-
-def cut(plan: Plan, source: KafkaSource) -> Plan | None:
-    """Return a plan that ends with a transaction; None while none has ended.
-
-    Raises:
-        UsageError: a transaction is larger than a batch may be.
-    """
-    known = source.look({}).topics
-    pieces = [
-        _wider(piece, known[piece.topic].partitions[piece.partition])
-        if is_marks(piece.topic) and piece.topic in known
-        else piece
-        for piece in pieces_of(plan.offsets)
-    ]
-    return shortened(
-        plan, read(source.bootstrap, source.options, pieces, uncommitted=source.uncommitted)
-    )
-
-
-def _wider(piece: Piece, marks: Watermarks) -> Piece:
-    """Return what is read of the marks: some that are done with, and those that came since."""
-    first = max(marks.begin, piece.start - MARKS_BEFORE)
-    return replace(piece, start=min(first, piece.start), end=max(marks.end, piece.end))
-
-
-def shortened(plan: Plan, records: Iterable[tuple[Piece, Sequence[Message]]]) -> Plan | None:
-    """Return a plan cut where its records say that transactions end; None: nowhere yet.
-
-    Raises:
-        UsageError: a transaction is larger than a batch may be.
-    """
-    found = _found(plan, records)
-    topics = {name.rpartition("-")[0] for name in found.changes}
-    whole = _whole(found, topics)
-    ends: dict[str, int] = {}
-    for name, changes in found.changes.items():
-        ends[name] = next(
-            (offset for offset, lsn, one in changes if not _may_go(one, lsn, whole, found)),
-            int(plan.offsets.ranges[name].end),
+        made = shortened(
+            plan, records, tell=self._tell, around=around, now_ms=now_ms, rows_max=rows_max
         )
-    for name, part in plan.offsets.ranges.items():
-        if is_marks(name.rpartition("-")[0]):
-            after = [
-                at for one, (held, at) in found.marked.items() if held == name and one in whole
-            ]
-            ends[name] = max(after, default=int(part.start or 0))
-    ranges = {
-        name: Range(part.start, ends.get(name, part.end))
-        for name, part in plan.offsets.ranges.items()
-    }
-    if all(part.start == part.end for part in ranges.values()):
-        if plan.more:
+        self._warn(made.lacking, now_ms, waits_for_topic=made.plan is None and not marks)
+        found = made.plan
+        if found is None and rows_max is not None and (made.is_large or plan.more):
             raise UsageError(
-                f"a transaction has more changes than the {plan.rows} of a batch",
+                f"a transaction has more changes than the {rows_max} of a batch",
                 hint="raise batch.rows or batch.bytes, or leave cut_at_transactions out",
             )
-        return None
-    offsets = replace(plan.offsets, ranges=ranges, rows=None)
-    rows = sum(int(part.end) - int(part.start or 0) for part in ranges.values())
-    return replace(plan, offsets=offsets, rows=rows)
+        if found is not None and not (positions or plan.more or _has_changes(found, marks)):
+            found = None  # the first batch makes a table, of rows
+        self._waiting = (now, now_ms) if found is None else (None, 0)
+        return found
+
+    def _warn(self, lacking: Lacking | None, now_ms: int, *, waits_for_topic: bool) -> None:
+        if waits_for_topic and self._late != TOPIC_END:
+            log.warning(
+                "changes wait for the topic with the ends of transactions, which is not there",
+                hint=f"follow it too: the connector's prefix and {TOPIC_END}",
+            )
+            self._late = TOPIC_END
+        if lacking is None or lacking.millis is None or now_ms - lacking.millis < LATE_MS:
+            return
+        if self._late != lacking.transaction:
+            log.warning(
+                "a transaction has ended, and changes of it have not come",
+                transaction=lacking.transaction,
+                table=lacking.table,
+                there=lacking.there,
+                wanted=lacking.wanted,
+                hint="does something between Debezium and Kafka leave changes out?",
+            )
+            self._late = lacking.transaction
 
 
-def _may_go(one: str | None, lsn: int, whole: set[str], found: _Found) -> bool:
-    """Say whether a change may be in the batch.
-
-    A change of a transaction that was seen neither to begin nor to end, from a place in the log
-    that is done with, was delivered once more: its transaction is in an earlier batch.
-    """
-    if one is None or one in whole:
-        return True
-    return one not in found.begun and one not in found.ends and lsn <= found.past
-
-
-def _whole(found: _Found, topics: Iterable[str]) -> set[str]:
-    """Return the transactions that are there with all changes, up to the first that is not."""
-    whole: set[str] = set()
-    followed = list(topics)
-    for one, tables in found.ends.items():
-        for table, count in tables.items():
-            fed = any(topic.endswith(f".{table}") for topic in followed)
-            if fed and found.counts.get((one, table), 0) < count:
-                return whole
-        whole.add(one)
-    return whole
+def _check_one_partition(marks: Iterable[Topic]) -> None:
+    for topic in marks:
+        if len(topic.partitions) > 1:
+            raise UsageError(
+                f"topic {topic.name} has {len(topic.partitions)} partitions, and the ends of "
+                "transactions are in order within one only",
+                hint="make it anew with one partition, or leave cut_at_transactions out",
+                topic=topic.name,
+            )
 
 
-def _found(plan: Plan, records: Iterable[tuple[Piece, Sequence[Message]]]) -> _Found:
-    found, front = _Found(), JsonFront()
-    for piece in pieces_of(plan.offsets):
-        if not is_marks(piece.topic):
-            found.changes[piece.name] = []
-    for piece, messages in records:
-        for message in messages:
-            if is_marks(piece.topic):
-                part = plan.offsets.ranges[piece.name]
-                _mark(found, piece.name, message, front, part)
-            else:
-                _change(found, piece.name, message, front)
-    return found
+def _start(topic: Topic, plan: Plan, positions: Mapping[str, Position]) -> int:
+    """Return where the job goes on with marks, also where the plan has none of them."""
+    ((number, held),) = topic.partitions.items()
+    name = f"{topic.name}-{number}"
+    part = plan.offsets.ranges.get(name)
+    if part is not None:
+        return int(part.start or 0)
+    return int(positions[name].end) if name in positions else held.begin
 
 
-def _mark(found: _Found, name: str, message: Message, front: JsonFront, part: Range) -> None:
-    payload, at = _payload(message, front), message.offset() or 0
-    status, told = payload.get("status"), payload.get("id")
-    if status not in {"BEGIN", "END"} or not isinstance(told, str):
-        return
-    one = _one(told)
-    if at < int(part.start or 0):
-        place = _POSTGRES.fullmatch(told)
-        if status == "END" and place is not None:
-            found.past = max(found.past, int(place[2]))
-        return
-    found.begun.add(one)
-    if status == "END" and at < int(part.end):
-        tables = payload.get("data_collections") or []
-        counts = {str(item["data_collection"]): int(item["event_count"]) for item in tables}
-        found.ends[one] = counts
-        found.marked[one] = (name, at + 1)
+def _wider(topic: Topic, plan: Plan, start: int) -> Piece:
+    """Return what is read of the marks: some that are done with, and those that came since."""
+    ((number, held),) = topic.partitions.items()
+    part = plan.offsets.ranges.get(f"{topic.name}-{number}")
+    end = held.end if part is None else max(held.end, int(part.end))
+    first = min(start, max(held.begin, start - MARKS_BEFORE))
+    return Piece(topic=topic.name, partition=number, start=first, end=end)
 
 
-def _change(found: _Found, name: str, message: Message, front: JsonFront) -> None:
-    payload = _payload(message, front)
-    about = payload.get("transaction")
-    one = _one(about["id"]) if isinstance(about, dict) and "id" in about else None
-    origin = payload.get("source")
-    lsn = origin.get("lsn") if isinstance(origin, dict) else None
-    place = lsn if isinstance(lsn, int) else sys.maxsize
-    found.changes[name].append((message.offset() or 0, place, one))
-    if one is not None and isinstance(origin, dict):
-        table = f"{origin.get('schema') or origin.get('db')}.{origin.get('table')}"
-        found.counts[(one, table)] = found.counts.get((one, table), 0) + 1
+def _behind(
+    topics: Iterable[Topic], plan: Plan, positions: Mapping[str, Position]
+) -> frozenset[str]:
+    """Return the partitions that have more than the plan, and what came before it."""
+    found = set[str]()
+    for topic in topics:
+        for number, held in topic.partitions.items():
+            name = f"{topic.name}-{number}"
+            part, last = plan.offsets.ranges.get(name), positions.get(name)
+            place = last.end if part is None and last else None if part is None else part.end
+            if held.end > int(held.begin if place is None else place):
+                found.add(name)
+    return frozenset(found)
 
 
-def _one(name: object) -> str:
-    """Return what all marks and changes of a transaction have in common.
-
-    For PostgreSQL its number: behind the colon stands where each mark itself lies in the log.
-    """
-    found = _POSTGRES.fullmatch(str(name))
-    return str(name) if found is None else found[1]
-
-
-def _payload(message: Message, front: JsonFront) -> dict[str, Any]:
-    value = message.value()
-    if value is None:
-        return {}
-    try:
-        return front.value(value)[0]
-    except Unreadable:
-        # It will be a dead letter; it says nothing of transactions.
-        return {}
+def _has_changes(plan: Plan, marks: frozenset[str]) -> bool:
+    return any(
+        part.start != part.end and name.rpartition("-")[0] not in marks
+        for name, part in plan.offsets.ranges.items()
+    )

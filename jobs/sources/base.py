@@ -8,7 +8,7 @@ so a restart is another plan.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from odi_audit.errors import UsageError
@@ -42,6 +42,11 @@ class Limits:
                 "a batch needs room for a row: "
                 f"rows {self.rows}, bytes {self.bytes}, seconds {self.seconds:g}"
             )
+
+    def times(self, factor: int) -> Limits:
+        """Return limits that are so many times as wide."""
+        wide = None if self.bytes is None else self.bytes * factor
+        return replace(self, rows=self.rows * factor, bytes=wide)
 
     def rows_max(self, row_bytes: float | None) -> int:
         """Return how many rows a batch may have, where a row is known to have so many bytes."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from jobs.advice import Advice, advise, rates_of
 from jobs.runner import kafka_columns
 from jobs.runner.choose import Way, feed_of, tables_there, way_of
+from jobs.runner.frame_feeds import Marks
 from jobs.runner.hints import Call, complete
 from jobs.sources.base import NO_CHOICES, Limits, Plan
 from jobs.sources.rates import rows_per_second
@@ -188,7 +189,8 @@ def _tables(
         assert spec.target.table is not None
         fed: dict[str, list[str]] = {spec.target.table: _topics(plan)}
     elif spec.target.route.by == "topic":
-        fed = _routed(spec, _topics(plan))
+        marks = feed.marks(plan) if plan is not None and isinstance(feed, Marks) else frozenset()
+        fed = _routed(spec, [topic for topic in _topics(plan) if topic not in marks])
     else:
         note = f"the rows' {spec.target.route.field} names it; Spark would have to read them all"
         return [TableLook(name=spec.target.route.table, there=False, note=note)]

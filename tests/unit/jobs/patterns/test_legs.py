@@ -6,11 +6,11 @@ import pytest
 
 from jobs.patterns.names import added
 from jobs.runner.frame_legs import legs_of
-from jobs.sources.base import Plan
+from jobs.sources.base import Gap, Plan
 from jobs.spec.model import Route, Target
 from odi_audit.errors import UsageError
 from odi_audit.model.offsets import kafka
-from odi_audit.model.shares import Share
+from odi_audit.model.shares import Follows, Share
 
 
 def plan(*topics: str) -> Plan:
@@ -33,6 +33,34 @@ def test_each_topic_has_a_table_with_its_own_share() -> None:
     assert [(leg.table, leg.share.partitions, set(leg.plan.offsets.ranges)) for leg in found] == [
         ("shop.eu_orders", ("eu.orders-0", "eu.orders-1"), {"eu.orders-0", "eu.orders-1"}),
         ("shop.us", ("us-0", "us-1"), {"us-0", "us-1"}),
+    ]
+
+
+def test_marks_go_along_with_every_table_and_are_read_once() -> None:
+    marks = "shop.transaction"
+    found = legs_of(plan("shop.a", "shop.b", marks), routed(), {marks})
+    along = (f"{marks}-0", f"{marks}-1")
+    assert [(leg.table, leg.share) for leg in found] == [
+        (
+            f"shop.shop_{name}",
+            Share(partitions=(f"shop.{name}-0", f"shop.{name}-1", *along), follows=Follows.JOB),
+        )
+        for name in "ab"
+    ]
+    read = [set(leg.plan.offsets.ranges) for leg in found]
+    assert read == [{"shop.a-0", "shop.a-1", *along}, {"shop.b-0", "shop.b-1"}]
+    assert legs_of(plan(marks), routed(), {marks}) == []
+
+
+def test_a_topic_with_nothing_in_the_batch_gets_no_table() -> None:
+    ranges = {"a": {0: (3, 5)}, "b": {0: (7, 7)}, "c": {0: (9, 9)}}
+    gap = Gap(partition="c-0", start=2, end=9)
+    given = Plan(offsets=kafka(ranges, bootstrap="h:1", cluster_id="c"), rows=2, gaps=(gap,))
+    found = legs_of(given, routed())
+    # Where it begins is written down all the same; a gap is its own table's.
+    assert [(leg.table, leg.share.partitions) for leg in found] == [
+        ("shop.a", ("a-0", "b-0")),
+        ("shop.c", ("c-0", "b-0")),
     ]
 
 
