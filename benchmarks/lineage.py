@@ -2,10 +2,10 @@
 
 Owns the measurement behind ``docs/benchmarks.md``. Each side is a lake of its own with its relay as
 a thread of this process, all on one JVM; sides take turns in blocks of commits, and a commit is
-compared only with the one at the same place of the same round. A second side whose backend is up
-shows how far two equal sides differ. Must never be a test: time is no proof.
+compared only with those at the same place of the same round on the two sides whose backend is up.
+How far those two differ is told beside it. Must never be a test: time is no proof.
 
-    python -m benchmarks.lineage [--quick] [--json]
+    python -m benchmarks.lineage [--quick] [--json] [--only PART …]
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ from pyspark.sql import functions as fn
 import odi_audit as odi
 from benchmarks import column_lineage, relay
 from benchmarks.backends import backend, nobody
-from odi_audit.canonical import JsonObject
+from odi_audit.canonical import Json, JsonObject
 from odi_audit.committer.run import Run
 from odi_audit.spark.session import session_in
 from odi_audit.workspace import Workspace
@@ -44,6 +44,7 @@ REFUSED = 422
 REST_S = 1.0
 """Between blocks: until the relay of the last side has sent what it had."""
 RATIO_MAX = 1.02
+PARTS = ("relay", "commits", "columns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ class Plan:
 
 
 FULL = Plan(
-    rounds=20,
+    rounds=40,
     block=4,
     warm=6,
     rate_entries=30_000,
@@ -140,10 +141,11 @@ def _side(folder: Path, spark: SparkSession, name: str, url: str | None) -> Iter
     lake.close()
 
 
-def compared(side: Side, with_: Side) -> JsonObject:
-    """Return a side against another, commit by commit."""
-    ratios = sorted(a / b for a, b in zip(side.times, with_.times, strict=True))
-    added = sorted(1000 * (a - b) for a, b in zip(side.times, with_.times, strict=True))
+def compared(side: Side, with_: Sequence[Side]) -> JsonObject:
+    """Return a side against others, commit by commit: their mean is what it is compared with."""
+    usual = [statistics.fmean(times) for times in zip(*(it.times for it in with_), strict=True)]
+    ratios = sorted(a / b for a, b in zip(side.times, usual, strict=True))
+    added = sorted(1000 * (a - b) for a, b in zip(side.times, usual, strict=True))
     middle = statistics.median(ratios)
     # The spread of a median: half the middle half, over the root of how many there are.
     half = (_at(ratios, 0.75) - _at(ratios, 0.25)) / 2
@@ -161,32 +163,22 @@ def compared(side: Side, with_: Side) -> JsonObject:
 _SHOWN = {"median": 0.5, "p10": 0.1, "p90": 0.9}
 
 
-def measure(plan: Plan, say: Callable[[str], None]) -> JsonObject:
-    """Run everything; returns the ``data`` of ``odi.bench.lineage/1``."""
+def measure(plan: Plan, say: Callable[[str], None], parts: Sequence[str] = PARTS) -> JsonObject:
+    """Run the parts; returns the ``data`` of ``odi.bench.lineage/1``."""
     load_before = os.getloadavg()[0]
+    data: dict[str, Json] = {}
     with _folder() as folder:
-        say(f"the relay by itself: {plan.rate_entries:,} entries into a file and over HTTP")
-        rates = _rates(folder, plan, say)
+        if "relay" in parts:
+            say(f"the relay by itself: {plan.rate_entries:,} entries into a file and over HTTP")
+            data |= _relay(folder, plan, say)
         with _spark(folder) as lake:
-            say(f"commits beside six backends, {plan.rounds} rounds")
-            sides = {side.name: side for side in commits(folder, lake.spark(), plan)}
-            say("column lineage of 200 columns, and of commits of 1M rows")
-            columns = column_lineage.measure(
-                lake, rounds=plan.column_rounds, commit_rounds=plan.commit_rounds
-            )
-    against = {name: compared(side, sides["up"]) for name, side in sides.items() if name != "up"}
-    return {
-        "backend_down_ratio": against["down"]["ratio"],
-        "backend_slow_ratio": against["slow"]["ratio"],
-        "backend_refusing_ratio": against["refusing"]["ratio"],
-        "backend_up_again_ratio": against["up_again"]["ratio"],
-        "backend_up_ms": round(1000 * statistics.median(sides["up"].times), 1),
-        "column_lineage_ms_200": round(columns.plan_ms, 1),
-        "column_lineage_ms_200_max": round(columns.plan_ms_max, 1),
-        "column_lineage_share_1m": round(columns.commit_share, 4),
-        "relay_events_per_s": min(float(str(rates[to]["events_per_s"])) for to in ("file", "http")),
-        "relay": rates,
-        "commits": against,
+            if "commits" in parts:
+                say(f"commits beside six backends, {plan.rounds} rounds")
+                data |= _commits(commits(folder, lake.spark(), plan))
+            if "columns" in parts:
+                say("column lineage of 200 columns, and of commits of 1M rows")
+                data |= _columns(lake, plan)
+    return data | {
         "machine": {
             "cpus": os.cpu_count(),
             "memory_gib": round(
@@ -198,6 +190,39 @@ def measure(plan: Plan, say: Callable[[str], None]) -> JsonObject:
         },
         "date": datetime.now(UTC).date().isoformat(),
     }
+
+
+def _commits(sides: list[Side]) -> dict[str, Json]:
+    by_name = {side.name: side for side in sides}
+    up, again = by_name.pop("up"), by_name.pop("up_again")
+    against = {name: compared(side, (up, again)) for name, side in by_name.items()}
+    # The two equal sides against each other: what the method itself cannot tell apart.
+    against["up_again"] = compared(again, (up,))
+    return {
+        "backend_down_ratio": against["down"]["ratio"],
+        "backend_slow_ratio": against["slow"]["ratio"],
+        "backend_refusing_ratio": against["refusing"]["ratio"],
+        "backend_up_again_ratio": against["up_again"]["ratio"],
+        "backend_up_ms": round(1000 * statistics.median(up.times), 1),
+        "commits": against,
+    }
+
+
+def _columns(lake: Workspace, plan: Plan) -> dict[str, Json]:
+    columns = column_lineage.measure(
+        lake, rounds=plan.column_rounds, commit_rounds=plan.commit_rounds
+    )
+    return {
+        "column_lineage_ms_200": round(columns.plan_ms, 1),
+        "column_lineage_ms_200_max": round(columns.plan_ms_max, 1),
+        "column_lineage_share_1m": round(columns.commit_share, 4),
+    }
+
+
+def _relay(folder: Path, plan: Plan, say: Callable[[str], None]) -> dict[str, Json]:
+    rates = _rates(folder, plan, say)
+    slower = min(float(str(rates[to]["events_per_s"])) for to in ("file", "http"))
+    return {"relay_events_per_s": slower, "relay": rates}
 
 
 def _rates(folder: Path, plan: Plan, say: Callable[[str], None]) -> dict[str, JsonObject]:
@@ -254,8 +279,10 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="fewer rounds, smaller ledgers")
     parser.add_argument("--json", action="store_true", help="print odi.bench.lineage/1")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART",
+                        help=f"some parts of {', '.join(PARTS)}")  # fmt: skip
     arguments = parser.parse_args()
-    data = measure(QUICK if arguments.quick else FULL, _say)
+    data = measure(QUICK if arguments.quick else FULL, _say, arguments.only)
     if arguments.json:
         print(json.dumps({"schema": "odi.bench.lineage/1", "data": data}))
         return

@@ -68,19 +68,11 @@ class AvroFront:
         if self._other_keys is None:
             self._keys.load(keys)
 
-    def value(self, data: bytes) -> tuple[Row, Fields]:
-        """Return a value: the envelope, and the types of ``after``.
-
-        Raises:
-            Unreadable: it is no record in the wire format, or not one of its schema.
-        """
-        return self._values.read(data)
-
     def change(self, data: bytes) -> tuple[Envelope, Fields]:
         """Return of a value what a change is made from.
 
         Raises:
-            Unreadable: as of a value.
+            Unreadable: it is no record in the wire format, or not one of its schema.
         """
         document, fields = self._values.read(data)
         return envelope_of(document), fields

@@ -44,14 +44,6 @@ class JsonFront:
         self._values = _Schemas(row="after")
         self._keys = _Schemas(row=None)
 
-    def value(self, data: bytes) -> tuple[dict[str, Any], Fields]:
-        """Read a value: the envelope, and the types of ``after``.
-
-        Raises:
-            Unreadable: it is no JSON object.
-        """
-        return self._values.read(data)
-
     def change(self, data: bytes) -> tuple[Envelope, Fields]:
         """Read of a value what a change is made from: the rest is passed over.
 
@@ -90,12 +82,9 @@ class _Schemas:
         import orjson
 
         try:
-            if data.startswith(b'{"schema":'):
-                prefix, fields = self._last
-                if not prefix or not data.startswith(prefix):
-                    prefix, fields = self._seen(data)
-                if prefix:
-                    return _object(orjson.loads(memoryview(data)[len(prefix) : -1])), fields
+            payload, fields = self._behind_schema(data)
+            if payload is not None:
+                return _object(orjson.loads(payload)), fields
             document = _object(orjson.loads(data))
         except orjson.JSONDecodeError as problem:
             raise Unreadable(f"the record is no JSON: {problem}") from problem
@@ -105,20 +94,25 @@ class _Schemas:
 
     def change(self, data: bytes) -> tuple[Envelope, Fields]:
         try:
-            if data.startswith(b'{"schema":'):
-                prefix, fields = self._last
-                if not prefix or not data.startswith(prefix):
-                    prefix, fields = self._seen(data)
-                if prefix:
-                    return _read_bare(memoryview(data)[len(prefix) : -1]), fields
-            else:
-                found = _read_bare(data)
-                if found.payload is msgspec.UNSET:
-                    return found, ANY
+            payload, fields = self._behind_schema(data)
+            if payload is not None:
+                return _read_bare(payload), fields
+            found = _read_bare(data)
+            if found.payload is msgspec.UNSET:
+                return found, ANY
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass  # what is wrong with it is said where it is read as a whole
         document, fields = self.read(data)
         return envelope_of(document), fields
+
+    def _behind_schema(self, data: bytes) -> tuple[memoryview | None, Fields]:
+        """Return the payload behind a schema that was seen before; None where there is none."""
+        if not data.startswith(b'{"schema":'):
+            return None, ANY
+        prefix, fields = self._last
+        if not prefix or not data.startswith(prefix):
+            prefix, fields = self._seen(data)
+        return (memoryview(data)[len(prefix) : -1] if prefix else None), fields
 
     def _seen(self, data: bytes) -> tuple[bytes, Fields]:
         for prefix, fields in self._known.items():
