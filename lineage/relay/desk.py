@@ -6,6 +6,7 @@ returns what must be written down before anything is sent. Must never send or st
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,9 @@ from odi_audit.ids import RunId
 SUSPECT_MAX = 8
 """A backend that fails over an event time and again, and takes others meanwhile, means the event.
 Marquez answers 500 for ever to a facet that it cannot read."""
+CHANCE_MAX, FAILING_SHARE_MAX = 1e-4, 0.75
+"""Where it fails over others too, an event is parked only when so many failures in a row would be
+less likely than this by chance; at most that share of failures is taken for chance."""
 UNHEARD_MAX = 50
 """The same for an event that is never answered."""
 LETTERS_MAX = 10_000
@@ -54,6 +58,9 @@ class Desk:
     was_stopped: bool = False
     """An earlier relay was turned away, and it is still written so."""
     wants_probe: bool = False
+    _taken: int = 0
+    _suspects: int = 0
+    """Answers that took an event, and those that failed over one, of whatever event."""
     _letters: set[tuple[str, str]] = field(default_factory=set)
     _echoes: dict[RunId, Work] = field(default_factory=dict)
 
@@ -194,6 +201,7 @@ class Desk:
     def _done(self, work: Work, now: float, moment: datetime, changes: Changes) -> None:
         item = work.item
         self.streak, self.last_done = 0, now
+        self._taken += 1
         if self.stopped is not None or self.was_stopped:
             self.stopped, self.was_stopped, changes.going = None, False, True
         changes.sent += 1
@@ -216,9 +224,14 @@ class Desk:
         self.streak += 1
         if work.failing_since is None:
             work.failing_since = now
+            work.seen_before = (self._taken, self._suspects)
+        self._suspects += answer.suspect
         work.suspect_in_row = work.suspect_in_row + 1 if answer.suspect else 0
         work.unheard_in_row = work.unheard_in_row + 1 if answer.status is None else 0
-        if work.suspect_in_row >= SUSPECT_MAX or work.unheard_in_row >= UNHEARD_MAX:
+        suspicious = work.suspect_in_row >= SUSPECT_MAX
+        if suspicious and work.suspect_in_row < self._by_chance(work):
+            suspicious = False
+        if suspicious or work.unheard_in_row >= UNHEARD_MAX:
             if self.last_done > work.failing_since:
                 reason = f"{answer.reason} ({work.tries} times, while others were taken)"
                 self._park(work, replace(answer, reason=reason), at, changes)
@@ -233,6 +246,15 @@ class Desk:
         if wait_s is None:
             wait_s = backoff_s(work.tries - 1, self.retry_s_max, self.chance)
         self.window.again(work, now + wait_s)
+
+    def _by_chance(self, work: Work) -> int:
+        """Return how many failures in a row an event may have while others fail like it."""
+        taken, suspects = work.seen_before
+        others = self._suspects - suspects - work.suspect_in_row
+        share = others / max(1, others + self._taken - taken)
+        if share <= 0:
+            return 0
+        return math.ceil(math.log(CHANCE_MAX) / math.log(min(share, FAILING_SHARE_MAX)))
 
     # -- parking ----------------------------------------------------------------------------------
 

@@ -45,6 +45,8 @@ class Work:
     suspect_in_row: int = 0
     unheard_in_row: int = 0
     failing_since: float | None = None
+    seen_before: tuple[int, int] = (0, 0)
+    """What others had met with by then: events taken, and failures."""
     first_at: str | None = None
     in_flight: bool = False
     cancelled: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ from tests.support.marquez import Fault, Request
 from tests.support.relaying import fill, forever, http, intend, settle, to_file
 from tests.unit.lineage.relay.conftest import Stage
 
+FAILING = 0.65
 Hook = Callable[[Request], Fault | None]
 
 
@@ -163,6 +165,27 @@ def test_a_drop_lets_the_rest_of_the_run_go(stage: Stage) -> None:
     assert (outcome.sent, outcome.letters) == (2, 0)
     assert [state for _, found, state in stage.taken() if found == run] == ["RUNNING", "COMPLETE"]
     assert stage.backend.states[run] == "COMPLETED"
+
+
+def test_a_backend_that_fails_most_of_the_time_parks_no_event(stage: Stage) -> None:
+    chance, fails = random.Random(5), [0]
+    row: Counter[str] = Counter()
+
+    def hook(request: Request) -> Fault | None:
+        fault = chance.random() < FAILING
+        fails[0] += fault
+        row[request.run] = row[request.run] + 1 if fault else 0
+        longest.append(row[request.run])
+        return Fault(status=500) if fault else None
+
+    longest: list[int] = []
+    fill(stage.ledger, range(12, 100))
+    stage.backend.hook = hook
+    outcome = stage.send(manner=Manner(settle_s=0.1, retry_s_max=0.05, give_up_after=1_000))
+    assert max(longest) > SUSPECT_MAX, "no event failed often enough to be suspected"
+    assert fails[0] > 300
+    assert (outcome.left, outcome.letters) == (0, 0)
+    stage.judge()
 
 
 def test_500_for_ever_parks_the_event_while_others_are_taken(stage: Stage) -> None:
