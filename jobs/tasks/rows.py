@@ -216,15 +216,16 @@ def _bytes(
     """Return the bytes of records; of those that ``only`` says, where it is given."""
     import pyarrow as pa
 
-    told = [True] * len(places) if only is None else only.to_pylist()
-    kept = list(zip(places, told, strict=True))
-    found = [place for place, wanted in kept if wanted]
-    rank = iter(range(len(found)))
-    back = pa.array([next(rank) if wanted else None for _, wanted in kept], pa.int64())
+    if only is not None:
+        kept = list(zip(places, only.to_pylist(), strict=True))
+        rank = iter(range(len(kept)))
+        back = pa.array([next(rank) if wanted else None for _, wanted in kept], pa.int64())
+        some = _bytes(records, [place for place, wanted in kept if wanted])
+        return {name: column.take(back) for name, column in some.items()}
     return {
-        KEY: pa.array([records.keys[place] for place in found], pa.binary()).take(back),
-        VALUE: pa.array([records.values[place] for place in found], pa.binary()).take(back),
-        HEADERS: facts.columns(["_headers"], records, found)[0].take(back),
+        KEY: pa.array([records.keys[place] for place in places], pa.binary()),
+        VALUE: pa.array([records.values[place] for place in places], pa.binary()),
+        HEADERS: facts.columns(["_headers"], records, places)[0],
     }
 
 

@@ -228,9 +228,7 @@ class Desk:
         self._suspects += answer.suspect
         work.suspect_in_row = work.suspect_in_row + 1 if answer.suspect else 0
         work.unheard_in_row = work.unheard_in_row + 1 if answer.status is None else 0
-        suspicious = work.suspect_in_row >= SUSPECT_MAX
-        if suspicious and work.suspect_in_row < self._by_chance(work):
-            suspicious = False
+        suspicious = work.suspect_in_row >= max(SUSPECT_MAX, self._by_chance(work))
         if suspicious or work.unheard_in_row >= UNHEARD_MAX:
             if self.last_done > work.failing_since:
                 reason = f"{answer.reason} ({work.tries} times, while others were taken)"
