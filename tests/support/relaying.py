@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import random
 import threading
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,12 @@ from lineage.relay.sources import LedgerSource
 from lineage.relay.state_open import open_state
 from lineage.relay.state_sql import SqlState
 from odi_audit.clock import SystemClock
-from odi_audit.ids import BatchId, JobName, TableUuid
+from odi_audit.committer import records
+from odi_audit.ids import BatchId, JobName, RunId, TableUuid
 from odi_audit.ledger import SqlLedger, create_ledger
 from odi_audit.ledger.port import Ledger
 from odi_audit.model.entries import Draft, Kind
+from odi_audit.model.runs import Outcome
 from odi_audit.model.tables import TableRef
 from odi_audit.settings_models import LineageSettings
 
@@ -41,10 +45,21 @@ def new_ledger(folder: Path, batches: int = 0) -> SqlLedger:
     return made
 
 
-def fill(ledger: Ledger, numbers: Iterable[int]) -> None:
+def fill_in_a_run(ledger: Ledger, numbers: Sequence[int]) -> None:
+    """Record a run with these batches; some runs fail, some are taken for dead before they end."""
+    run = RunId(str(uuid.UUID(int=2**127 + numbers[0], version=4)))
+    [started] = ledger.append(Draft(kind=Kind.RUN_STARTED, job=JOB, run=run))
+    fill(ledger, numbers, run=run)
+    outcome = Outcome.FAILED if numbers[0] % 3 == 2 else Outcome.COMPLETED
+    ends = [Outcome.DIED, outcome] if numbers[0] % 4 == 2 else [outcome]
+    for place, how in enumerate(ends):
+        ledger.append(replace(records.run_ended(started, how, reason="so"), settles=not place))
+
+
+def fill(ledger: Ledger, numbers: Iterable[int], *, run: RunId | None = None) -> None:
     """Record batches: most land, each fifth is refused, each seventh abandoned."""
     for number in numbers:
-        opened = intend(ledger, number)
+        opened = intend(ledger, number, run=run)
         ledger.append(
             Draft(
                 kind=Kind.STAGED, job=JOB, run=opened.run, batch=opened.batch, intent=opened.index
@@ -53,12 +68,11 @@ def fill(ledger: Ledger, numbers: Iterable[int]) -> None:
         settle(ledger, opened, number)
 
 
-def intend(ledger: Ledger, number: int) -> Any:
+def intend(ledger: Ledger, number: int, *, run: RunId | None = None) -> Any:
     batch = BatchId(f"b-{number:032x}")
     operations = [{"op": "append", "table": ORDERS.name, "table_uuid": ORDERS.uuid}]
-    return ledger.append(
-        Draft(kind=Kind.INTENT, job=JOB, batch=batch, facts={"operations": operations})
-    )[0]
+    facts: dict[str, Any] = {"operations": operations, **({"parent_run": run} if run else {})}
+    return ledger.append(Draft(kind=Kind.INTENT, job=JOB, batch=batch, facts=facts))[0]
 
 
 def settle(ledger: Ledger, opened: Any, number: int) -> None:
