@@ -10,6 +10,7 @@ from __future__ import annotations
 from odi_audit import logs
 from odi_audit.canonical import Json, JsonObject
 from odi_audit.committer import records, rivals
+from odi_audit.committer.absent import left
 from odi_audit.committer.quiet import (
     Caller,
     intend,
@@ -84,16 +85,15 @@ def drop_table(caller: Caller, name: TableName, *, purge: bool, if_exists: bool)
 
 
 def _absent(caller: Caller, name: TableName, *, if_exists: bool) -> Receipt:
-    where = EntryFilter(kinds=(Kind.TABLE_DROPPED,))
-    drops = [item for item in caller.parts.ledger.find(where) if _is_named(item, name)]
-    last = drops[-1] if drops else None
+    gone = left(caller.parts.ledger, str(name))
     if not if_exists:
-        told = "" if last is None else f": batch {last.batch} of {last.job} dropped it, {last.time}"
+        told = "" if gone is None else f": {gone.said()}"
         raise TableNotFound(
             f"there is no table {name} to drop{told}",
             hint="pass if_exists=True where it may be gone already",
             table=str(name),
         )
+    last = None if gone is None or gone.renamed else gone.entry
     if last is None or last.batch is None or last.job is None or last.run is None:
         planned = planned_for(caller, name, None, {"op": rivals.DROP, "table": str(name)})
         return Receipt(
@@ -115,10 +115,6 @@ def _absent(caller: Caller, name: TableName, *, if_exists: bool) -> Receipt:
         confidence="exact",
         landings=(landing(last.table, rivals.DROP, None),),
     )
-
-
-def _is_named(entry: Entry, name: TableName) -> bool:
-    return entry.table is not None and entry.table.name == str(name)
 
 
 def _last_state(table: LiveTable) -> dict[str, Json]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from odi_audit import logs
 from odi_audit.canonical import JsonObject
 from odi_audit.committer import records, rivals
+from odi_audit.committer.absent import left
 from odi_audit.committer.quiet import (
     Caller,
     intend,
@@ -33,7 +34,6 @@ from odi_audit.errors import (
 from odi_audit.ids import TableUuid
 from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.entries import Entry, Kind
-from odi_audit.model.names import NAMING, last_about, leaves
 from odi_audit.model.receipts import Receipt
 from odi_audit.model.tables import TableName, TableRef
 from odi_audit.spark import ddl
@@ -141,20 +141,18 @@ def _renamed_before(caller: Caller, name: TableName, there: LiveTable | None) ->
     """
     ledger = caller.parts.ledger
     rivals.refuse_if_leaves(str(name), ledger.open_intents())
-    named = ledger.find(EntryFilter(kinds=NAMING))
-    left = [entry for entry in named if leaves(entry, str(name))]
-    last = left[-1] if left else None
-    if last is None or last.table is None:
+    gone = left(ledger, str(name))
+    if gone is None or not gone.renamed or there is None or there.ref != gone.entry.table:
+        told = "" if gone is None else f": {gone.said()}"
+        now = name if gone is None else gone.name_now
         raise TableNotFound(
-            f"there is no table {name} to rename",
-            hint="odi-audit batches, to see which tables were written",
+            f"there is no table {name} to rename{told}",
+            hint=f"odi-audit history {now}",
             table=str(name),
+            batch=None if gone is None else gone.entry.batch,
         )
-    same = there is not None and there.ref == last.table
-    if last.kind is not Kind.TABLE_RENAMED or not same:
-        raise _gone(name, last, last_about(last, named))
+    last = gone.entry
     assert last.job is not None and last.run is not None and last.batch is not None
-    assert there is not None
     return Receipt(
         job=last.job,
         run=last.run,
@@ -162,21 +160,7 @@ def _renamed_before(caller: Caller, name: TableName, there: LiveTable | None) ->
         intent=last.index if last.intent is None else last.intent,
         fresh=False,
         confidence=there.confidence,
-        landings=(landing(last.table, rivals.RENAME, None),),
-    )
-
-
-def _gone(name: TableName, left: Entry, last: Entry) -> TableNotFound:
-    assert left.table is not None and last.table is not None
-    renamed, now = left.kind is Kind.TABLE_RENAMED, last.table.name
-    done = f"renamed it to {left.table.name}" if renamed else "dropped it"
-    since = f", and it is {now} by now" if now != left.table.name else ""
-    return TableNotFound(
-        f"there is no table {name} to rename: batch {left.batch} of {left.job} {done}, "
-        f"{left.time}{since}",
-        hint=f"odi-audit history {now}",
-        table=str(name),
-        batch=left.batch,
+        landings=(landing(there.ref, rivals.RENAME, None),),
     )
 
 

@@ -167,6 +167,13 @@ def test_a_rename_that_is_on_record_is_answered_with_its_receipt_and_done_once(
         run.rename_table("sales.never", to="sales.elsewhere")
     with pytest.raises(UsageError):
         run.rename_table(MOVED, to=MOVED)
+    for writes in (
+        lambda: run.append(teller.frame(2, 4), TABLE, offsets=at(2, 4)),
+        lambda: run.drop_table(TABLE),
+    ):
+        with pytest.raises(TableNotFound, match=f"{receipt.batch} of {JOB} renamed it to {MOVED}"):
+            writes()
+    assert run.drop_table(TABLE, if_exists=True).landings == (), "it was not dropped"
     assert lake.ledger().head().size == size
     # There and back and there again: the table is as it was, and each is a batch of its own.
     back = run.rename_table(MOVED, to=TABLE)
