@@ -1,4 +1,4 @@
-"""Renaming a table: intend, rename, record (docs/adr/0025-renaming.md).
+"""Renaming a table: intend, rename, record (docs/adr/0026-renaming.md).
 
 Owns that road. Must never rename another table than the one that was looked at (the uuid is
 compared right before), nor one that somebody is writing to, nor say of one table that it was

@@ -12,7 +12,7 @@ from lineage.graph.model import table_id
 from odi_audit.committer import records
 from odi_audit.ids import TableUuid
 from odi_audit.model.entries import Draft, Entry, Kind
-from odi_audit.model.offsets import once, table_state
+from odi_audit.model.offsets import OffsetKind, Offsets, Range, once, table_state
 from odi_audit.model.tables import TableRef
 from tests.unit.lineage.conftest import LINES, NOWHERE, ORDERS, History, table_facts, work
 
@@ -137,6 +137,34 @@ def test_a_name_that_was_taken_again_is_told_by_the_moment(history: History) -> 
     for entry in (first, moved):
         assert asked(history, ORDERS.name, entry.time).start.uuid == ORDERS.uuid
         assert asked(history, MOVED.name, entry.time).start.uuid == ORDERS.uuid
+
+
+def test_of_a_table_that_was_made_past_us_the_rename_alone_tells_until_when_it_had_the_name(
+    history: History,
+) -> None:
+    other = replace(ORDERS, uuid=TableUuid("0d1e2f3a-0000-4000-8000-000000000009"))
+    first = history.land(history.intend(work("append")))
+    renames(history)
+    created(history, other)
+    last = history.land(history.intend(work("append", other), tables=[]), other)
+    assert asked(history, ORDERS.name, first.time).start.uuid == ORDERS.uuid
+    assert asked(history, ORDERS.name, last.time).start.uuid == other.uuid
+
+
+def test_a_batch_that_names_its_source_by_the_first_name_does_not_give_it_that_back(
+    history: History,
+) -> None:
+    created(history, ORDERS)
+    renames(history)
+    part = Offsets(
+        kind=OffsetKind.TABLE,
+        source=f"table:{ORDERS.name}",
+        ranges={ORDERS.uuid: Range(None, "5000000000000001001")},
+    )
+    history.land(history.intend(work("append", LINES), offsets=part), LINES)
+    names = {node.uuid: node.name for node in asked(history, LINES.name).nodes.values()}
+    assert names[ORDERS.uuid] == MOVED.name
+    assert asked(history, MOVED.name).start.name == MOVED.name
 
 
 def test_a_renamed_and_then_dropped_table_is_found_under_both_names(history: History) -> None:
