@@ -36,6 +36,10 @@ class Context(Protocol):
         """Return what was recorded of an attempt at a batch, in order, up to and with ``until``."""
         ...
 
+    def is_settled(self, index: int, *, before: int) -> bool:
+        """Say whether an intent was settled, or a run ended, before another entry."""
+        ...
+
     def effects(self, table: TableUuid, until: int, *kinds: Kind, limit: int) -> Sequence[Entry]:
         """Return the newest entries of these kinds about a table at or before ``until``."""
         ...
@@ -99,6 +103,11 @@ class LedgerContext:
             for entry in self._ledger.batch_entries(intent.batch)
             if entry.index <= until and intent.index in {entry.index, entry.intent}
         ]
+
+    def is_settled(self, index: int, *, before: int) -> bool:
+        """Say whether an intent was settled, or a run ended, before another entry."""
+        settling = self._ledger.settled_by(index)
+        return settling is not None and settling.index < before
 
     def effects(self, table: TableUuid, until: int, *kinds: Kind, limit: int) -> Sequence[Entry]:
         """Return the newest entries of these kinds about a table at or before ``until``."""

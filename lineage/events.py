@@ -1,9 +1,10 @@
 """OpenLineage events as a pure function of ledger entries.
 
 Owns which entry gives which event: START at the intent, RUNNING on the way, COMPLETE, FAIL or ABORT
-at the entry that settles it; a read and a foreign snapshot are runs of their own. Only what is in
-a table is an output: a batch that was refused made no version of anything. Must never look at
-anything but the entry and earlier entries, nor at a clock (docs/lineage-events.md).
+at the entry that settles it. A job's own run has events too (``parents``); a read and a foreign
+snapshot are runs of their own. Only what is in a table is an output: a batch that was refused made
+no version of anything. Must never look at anything but the entry and earlier entries, nor at a
+clock (docs/lineage-events.md).
 """
 
 from __future__ import annotations
@@ -13,16 +14,15 @@ from typing import TYPE_CHECKING
 
 from openlineage.client.event_v2 import InputDataset, OutputDataset, Run, RunEvent, RunState
 
-from lineage import facts, runs
+from lineage import facts, parents, runs
 from lineage.attempts import Attempt, attempt_of
 from lineage.context import Context
-from lineage.facets import PRODUCER, OdiLedgerRunFacet, OdiReadRunFacet
-from lineage.leaving import Event, canonical, finished
+from lineage.facets import PRODUCER, OdiReadRunFacet
+from lineage.leaving import Event, finished
 from lineage.outputs import output, read_input
 from lineage.runs import JobRef, RunRef
 from lineage.tables import view
 from odi_audit.ids import RunId
-from odi_audit.ledger.merkle import leaf_hash
 from odi_audit.model.entries import EFFECTS, Entry, Kind
 
 if TYPE_CHECKING:
@@ -45,8 +45,12 @@ def events_of(entry: Entry, context: Context) -> list[Event]:
             return _read(entry, context)
         case Kind.FOREIGN:
             return _foreign(entry, context)
+        case Kind.RUN_STARTED:
+            return parents.started(entry)
+        case Kind.RUN_ENDED:
+            return parents.ended(entry, context)
         case Kind.ALIVE if entry.intent is None:
-            return _alive(entry)
+            return parents.alive(entry, context)
         case Kind.SEAL | Kind.REPLAY | Kind.GAP_ACCEPTED:
             return []
         case _:
@@ -85,7 +89,7 @@ def _batch_event(entry: Entry, attempt: Attempt, state: RunState, context: Conte
     about = attempt.intent or entry
     single = attempt.described[0] if len(attempt.described) == 1 else facts.NOTHING
     run_facets: dict[str, RunFacet] = {
-        "odi_ledger": _ledger(entry, attempt.intent),
+        "odi_ledger": runs.ledger_facet(entry, attempt.intent),
         "odi_batch": attempt.facet(entry, state.value),
     }
     parent = facts.text(about.facts, "parent_run")
@@ -132,7 +136,7 @@ def _read(entry: Entry, context: Context) -> list[Event]:
         return []
     run = runs.made_run_id("read", entry.index, consumer)
     run_facets: dict[str, RunFacet] = {
-        "odi_ledger": _ledger(entry, None),
+        "odi_ledger": runs.ledger_facet(entry),
         "odi_read": OdiReadRunFacet(
             consumer=consumer,
             mode=facts.text(entry.facts, "mode"),
@@ -164,31 +168,13 @@ def _read(entry: Entry, context: Context) -> list[Event]:
     )
 
 
-def _alive(entry: Entry) -> list[Event]:
-    """A run that has no batch under way still runs: a stream without news, say."""
-    if entry.job is None or not runs.is_run_id(entry.run):
-        return []
-    assert entry.run is not None
-    is_stream = facts.flag(entry.facts, "stream")
-    document = RunEvent(
-        eventType=RunState.RUNNING,
-        eventTime=entry.time,
-        run=Run(runId=entry.run, facets={"odi_ledger": _ledger(entry, None)}),
-        job=runs.job_of(runs.job_ref(entry.job), what="run", streaming=is_stream),
-        inputs=[],
-        outputs=[],
-        producer=PRODUCER,
-    )
-    return [finished(document, index=entry.index)]
-
-
 def _foreign(entry: Entry, context: Context) -> list[Event]:
     """A snapshot that nobody here wrote is a run of a job that is named after its engine."""
     if entry.table is None:
         return []
     engine = facts.text(entry.facts, "engine") or "unknown"
     run_facets: dict[str, RunFacet] = {
-        "odi_ledger": _ledger(entry, None),
+        "odi_ledger": runs.ledger_facet(entry),
         "tags": runs.tags_facet({"foreign": "true"}),
     }
     committed = facts.moment(entry.facts, "committed_at")
@@ -231,15 +217,3 @@ def _whole_run(
         )
         made.append(finished(document, index=entry.index, place=place))
     return made
-
-
-def _ledger(entry: Entry, intent: Entry | None) -> OdiLedgerRunFacet:
-    return OdiLedgerRunFacet(
-        index=entry.index,
-        kind=entry.kind.value,
-        time=entry.time,
-        leaf=leaf_hash(canonical(entry.to_json())).hex(),
-        intent=None if intent is None else intent.index,
-        proof=None if entry.batch is None else f"odi-audit ledger prove {entry.batch}",
-        producer=PRODUCER,
-    )

@@ -74,6 +74,22 @@ class OdiBatchRunFacet(RunFacet):
 
 
 @attr.define(kw_only=True)
+class OdiRunRunFacet(RunFacet):
+    """One execution of a job: who ran what, and how it ended."""
+
+    outcome: str | None = None
+    errorCode: str | None = None  # noqa: N815
+    principal: str | None = None
+    code: str | None = None
+    host: str | None = None
+    spec: str | None = None
+
+    @staticmethod
+    def _get_schema() -> str:
+        return schema_url("OdiRunRunFacet")
+
+
+@attr.define(kw_only=True)
 class OffsetRange:
     """One partition's part; no ``start`` means from the beginning."""
 

@@ -35,12 +35,14 @@ from openlineage.client.generated.sql_job import SQLJobFacet
 from openlineage.client.generated.tags_run import TagsRunFacet, TagsRunFacetFields
 
 from lineage import facts
-from lineage.facets import INTEGRATION, PRODUCER
+from lineage.facets import INTEGRATION, PRODUCER, OdiLedgerRunFacet
+from lineage.leaving import canonical
 from lineage.naming import accepted
 from lineage.sharing import MADE_MAX, shared
 from odi_audit import clock
 from odi_audit.canonical import Json, JsonObject, digest, encode
 from odi_audit.ids import RunId
+from odi_audit.ledger.merkle import leaf_hash
 from odi_audit.model.entries import Entry
 from odi_audit.model.offsets import OffsetKind, Offsets, Place
 from odi_audit.redact import MASK, is_secret_key
@@ -142,21 +144,28 @@ def intent_facets(intent: Entry, offsets: Offsets | None) -> dict[str, RunFacet]
     window = None if offsets is None else _window(offsets)
     if window is not None:
         made["nominalTime"] = nominal(*window)
-    environment = facts.obj(intent.facts, "environment")
-    if environment:
-        made["environmentVariables"] = EnvironmentVariablesRunFacet(
-            environmentVariables=[
-                EnvironmentVariable(name=name, value=_shown(name, value))
-                for name, value in sorted(environment.items())
-            ],
-            producer=PRODUCER,
-        )
+    made |= environment_facets(intent.facts)
     parameters = list(_parameters(intent))
     if parameters:
         made["executionParameters"] = ExecutionParametersRunFacet(
             parameters=parameters, producer=PRODUCER
         )
     return made
+
+
+def environment_facets(told: JsonObject) -> dict[str, RunFacet]:
+    """Return the variables that say who started a job, where an entry has them."""
+    environment = facts.obj(told, "environment")
+    if not environment:
+        return {}
+    facet = EnvironmentVariablesRunFacet(
+        environmentVariables=[
+            EnvironmentVariable(name=name, value=_shown(name, value))
+            for name, value in sorted(environment.items())
+        ],
+        producer=PRODUCER,
+    )
+    return {"environmentVariables": facet}
 
 
 @lru_cache(maxsize=MADE_MAX)
@@ -171,6 +180,19 @@ def _engine(version: str, name: str | None, adapter: str | None) -> ProcessingEn
 def nominal(start: str, end: str | None = None) -> NominalTimeRunFacet:
     """Return the window that a run stands for."""
     return NominalTimeRunFacet(nominalStartTime=start, nominalEndTime=end, producer=PRODUCER)
+
+
+def ledger_facet(entry: Entry, intent: Entry | None = None) -> OdiLedgerRunFacet:
+    """Return where in the ledger an event comes from."""
+    return OdiLedgerRunFacet(
+        index=entry.index,
+        kind=entry.kind.value,
+        time=entry.time,
+        leaf=leaf_hash(canonical(entry.to_json())).hex(),
+        intent=None if intent is None else intent.index,
+        proof=None if entry.batch is None else f"odi-audit ledger prove {entry.batch}",
+        producer=PRODUCER,
+    )
 
 
 def error_facet(message: str) -> ErrorMessageRunFacet:

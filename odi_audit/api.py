@@ -34,13 +34,15 @@ def run(
     principal: str | None = None,
     code: str | None = None,
     about: Mapping[str, str] | None = None,
+    streaming: bool = False,
     reach: Callable[[str], None] = nowhere,
 ) -> Run:
     """Start a run of a job: ``with odi.run("sales/orders_import") as run: …``.
 
     The lake is the one named, else ``ODI_LAKE``, else the one found from the current folder
     upwards. A session that is given must have the lake's conf (``odi-audit spark-conf``). ``about``
-    may say ``owner`` and ``description`` of the job, for the record and for lineage.
+    may say ``owner`` and ``description`` of the job, for the record and for lineage; ``streaming``
+    that this run goes on until it is stopped.
 
     Raises:
         UsageError: the job's name is not of the form namespace/name.
@@ -51,7 +53,7 @@ def run(
     if spark is not None:
         workspace.use_spark(spark)
     parts = parts_of(workspace, principal=principal, code=code, about=about, reach=reach)
-    return Run(parts, name, new_run_id())
+    return Run(parts, name, new_run_id(), streaming=streaming)
 
 
 def sink(
@@ -76,7 +78,15 @@ def sink(
     workspace = find(lake)
 
     def start() -> Run:
-        return run(job, lake=workspace, spark=spark, principal=principal, code=code, reach=reach)
+        return run(
+            job,
+            lake=workspace,
+            spark=spark,
+            principal=principal,
+            code=code,
+            streaming=True,
+            reach=reach,
+        )
 
     job_name(job)
     return Sink(

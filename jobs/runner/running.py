@@ -116,7 +116,13 @@ def run_spec(
     worker = worker_of(spec, folder=order.folder)
     progress = Progress(spec.job, console)
     ledger = workspace.ledger()
-    run = api.run(spec.job, lake=workspace, code=code_of(order, workspace), about=about(spec))
+    run = api.run(
+        spec.job,
+        lake=workspace,
+        code=code_of(order, workspace),
+        about=about(spec),
+        streaming=not order.until.drained,
+    )
     with ExitStack() as around:
         around.enter_context(stopped_by_signals(stop))
         around.enter_context(held(ledger, spec.job))

@@ -17,6 +17,7 @@ from odi_audit import clock
 from odi_audit.canonical import Json, JsonObject
 from odi_audit.ledger.port import EntryFilter
 from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.runs import Outcome
 from odi_audit.model.shares import Follows
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class State(StrEnum):
     RUNNING = "running"
     IDLE = "idle"
     REFUSED = "refused"
+    FAILED = "failed"
     UNSETTLED = "unsettled"
     NEVER = "never run"
 
@@ -134,13 +136,16 @@ def standing(ledger: Ledger, job: JobName, now: datetime) -> Standing:
 
 
 def _state(ledger: Ledger, job: JobName, intents: Sequence[Entry]) -> tuple[State, str | None]:
-    if not intents and not ledger.is_alive(holder(job)):
+    runs = ledger.find(
+        EntryFilter(kinds=(Kind.RUN_STARTED, Kind.RUN_ENDED), job=job), limit=1, newest_first=True
+    )
+    newest = runs[0] if runs else None
+    if not intents and newest is None and not ledger.is_alive(holder(job)):
         return State.NEVER, None
-    owner = intents[0].facts.get("owner") if intents else None
-    alive = ledger.is_alive(holder(job)) or (isinstance(owner, str) and ledger.is_alive(owner))
-    if alive:
+    owners = {entry.facts.get("owner") for entry in (*intents[:1], *runs)} | {holder(job)}
+    if any(isinstance(owner, str) and ledger.is_alive(owner) for owner in owners):
         return State.RUNNING, None
-    if ledger.open_intents(job=job, first=intents[-1].index):
+    if intents and ledger.open_intents(job=job, first=intents[-1].index):
         return State.UNSETTLED, "a crash left a batch open: odi-audit reconcile"
     ended = ledger.find(
         EntryFilter(kinds=(Kind.LANDED, Kind.REFUSED), job=job), limit=1, newest_first=True
@@ -148,6 +153,19 @@ def _state(ledger: Ledger, job: JobName, intents: Sequence[Entry]) -> tuple[Stat
     if ended and ended[0].kind is Kind.REFUSED:
         facts = ended[0].facts
         return State.REFUSED, f"{facts.get('code')}: {facts.get('reason')}"
+    return _how_it_ended(newest)
+
+
+def _how_it_ended(newest: Entry | None) -> tuple[State, str | None]:
+    """Return what the last run of a job left behind, where no batch of it is in the way."""
+    if newest is None:
+        return State.IDLE, None
+    outcome = newest.facts.get("outcome") if newest.kind is Kind.RUN_ENDED else Outcome.DIED
+    if outcome == Outcome.FAILED:
+        code, reason = newest.facts.get("error_code"), newest.facts.get("reason")
+        return State.FAILED, str(reason) if code is None else f"{code}: {reason}"
+    if outcome == Outcome.DIED:
+        return State.FAILED, "the process of its last run died; the next run goes on where it was"
     return State.IDLE, None
 
 

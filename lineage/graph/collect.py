@@ -34,7 +34,16 @@ RUNS_KEPT_MAX = 20_000
 _EFFECTS = frozenset(kind.value for kind in EFFECTS)
 _ENDS = frozenset({Kind.REFUSED.value, Kind.ABANDONED.value, Kind.UNKNOWN.value})
 _SILENT = frozenset(
-    kind.value for kind in (Kind.STAGED, Kind.ALIVE, Kind.SEAL, Kind.REPLAY, Kind.GAP_ACCEPTED)
+    kind.value
+    for kind in (
+        Kind.RUN_STARTED,
+        Kind.RUN_ENDED,
+        Kind.STAGED,
+        Kind.ALIVE,
+        Kind.SEAL,
+        Kind.REPLAY,
+        Kind.GAP_ACCEPTED,
+    )
 )
 _INTENT = Kind.INTENT.value
 _UNKNOWN_JOB = "odi/unknown"

@@ -32,8 +32,12 @@
   const ruler = document.createElement("canvas").getContext("2d");
   const FONT = '"DejaVu Sans", system-ui, sans-serif';
   const widthOf = (text, font) => { ruler.font = font; return ruler.measureText(text).width; };
-  // Shortened in the middle: names of one place begin alike, and end in what tells them apart.
-  const shorten = (text, room, font) => {
+  // A path by its last part; what is still too long is shortened in the middle: names of one place
+  // begin alike, and end in what tells them apart.
+  const shorten = (whole, room, font) => {
+    if (widthOf(whole, font) <= room) return whole;
+    const last = `…/${whole.replace(/\/+$/, "").split("/").pop()}`;
+    const text = last.length < whole.length ? last : whole;
     if (widthOf(text, font) <= room) return text;
     let low = 1, high = text.length;
     while (low < high) {

@@ -151,6 +151,17 @@ def compare_run(known: RunFacts, held: HeldRun, expected: Expected, found: Found
         return
     subject, job = known.run, _shown(known.job)
     facts: dict[str, Fact] = {"job": job, "expected": known.state, "found": held.state}
+    if held.index is None:
+        # Marquez made it from the parent facet of another, and gave it that one's state.
+        expected.judge(known.run, "all")
+        found.add(
+            "event-missing",
+            subject,
+            f"run {subject} of {job} has none of its own events in Marquez; by the ledger it is"
+            f" {known.state}",
+            facts=facts,
+        )
+        return
     if held.state not in {known.state, *known.later}:
         # An open run that Marquez takes for ended was ended by an event that is not ours.
         mendable = not known.is_open or known.first != known.last

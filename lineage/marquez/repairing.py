@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from lineage import facts
 from lineage.context import LedgerContext
 from lineage.events import events_of
 from lineage.leaving import Event
@@ -105,7 +106,7 @@ def _send(
     if any(event.state not in ENDS for event in chosen):
         # Somebody may have sent its end since we looked.
         held = server.run(run.run)
-        if held is not None and held.state in ENDS.values():
+        if held is not None and held.index is not None and held.state in ENDS.values():
             chosen = [event for event in chosen if event.state in ENDS]
             if run.is_open:
                 # Marquez has an end that the ledger has not: what is no START may say so.
@@ -132,8 +133,10 @@ def _events(
     """Make the events of a run from the ledger, also those before where the check began."""
     places = set(expected.places(run.run))
     first = ledger.get(min(places))
-    if first.intent is not None:
-        opened = context.entry(first.intent)
+    # The pulse of a run names its start beside its facts.
+    opener = facts.number(first.facts, "started") if first.intent is None else first.intent
+    if opener is not None:
+        opened = context.entry(opener)
         if opened is not None:
             places |= {entry.index for entry in context.attempt(opened, max(places))}
     return [

@@ -31,7 +31,7 @@ def command(
     """Show every job of the ledger: state, last batch, throughput, files per day.
 
     With --spec also how far each is behind its source, in offsets and seconds. Starts no JVM. Exit
-    status 1: a job is stopped by its source, refused, or left open by a crash.
+    status 1: a job is stopped by its source, refused, failed, or left open by a crash.
     """
     if context.invoked_subcommand is None:
         list_jobs(lake, specs, as_json=as_json)

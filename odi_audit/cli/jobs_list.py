@@ -29,6 +29,7 @@ COLUMNS = (
     "job", "state", "last batch", "when", "rows", "rows/s", "lag", "behind", "files/day",
     "snapshots/day",
 )  # fmt: skip
+_AMISS = frozenset({"stopped", "refused", "failed", "unsettled"})
 SpecsOption: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option("--spec", help="A spec or a folder of them: asks the sources. May be repeated."),
@@ -36,7 +37,7 @@ SpecsOption: TypeAlias = Annotated[
 
 
 def list_jobs(lake: Path | None, specs: list[Path] | None, *, as_json: bool) -> None:
-    """Show every job; exit status 1 where one is stopped, refused or unsettled."""
+    """Show every job; exit status 1 where one is stopped, refused, failed or unsettled."""
     from jobs.status.listing import listed, specs_of
 
     found = specs_of(specs or [], os.environ)
@@ -49,7 +50,7 @@ def list_jobs(lake: Path | None, specs: list[Path] | None, *, as_json: bool) -> 
         "problems": [{"file": file, "reason": reason} for file, reason in found.problems],
     }
     render.answer(SCHEMA, data, as_json=as_json, human=lambda to: _show(to, jobs, found, now))
-    if found.problems or any(item.state in {"stopped", "refused", "unsettled"} for item in jobs):
+    if found.problems or any(item.state in _AMISS for item in jobs):
         raise typer.Exit(Exit.FINDINGS)
 
 

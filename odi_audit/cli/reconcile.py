@@ -10,8 +10,9 @@ from rich.console import Console
 from odi_audit.canonical import Json
 from odi_audit.cli.common import JsonOption, LakeOption
 from odi_audit.cli.render import answer, table
-from odi_audit.committer import reconcile
+from odi_audit.committer import lifetime, reconcile
 from odi_audit.errors import Exit
+from odi_audit.model.entries import Entry
 from odi_audit.workspace import Workspace
 
 
@@ -27,7 +28,8 @@ def command(
 ) -> None:
     """Settle open intents: landed, rolled forward, or abandoned. Shows the plan without --apply.
 
-    The plan starts no JVM. Exit status 1 means that something is open and was not settled.
+    Runs whose process died are recorded as ended. The plan starts no JVM. Exit status 1 means that
+    something is open and was not settled.
     """
     workspace = Workspace.find(lake)
     ledger = workspace.ledger(read_only=not apply)
@@ -37,8 +39,10 @@ def command(
         from odi_audit.api import parts_of
 
         settlements = reconcile.apply(parts_of(workspace), settlements)
+    runs = [] if wanted else lifetime.end_dead(ledger) if apply else lifetime.dead(ledger)
     data: Json = {
         "applied": apply,
+        "runs": [{"run": item.run, "job": item.job, "since": item.time} for item in runs],
         "intents": [
             {
                 "batch": item.opened.batch,
@@ -52,14 +56,31 @@ def command(
             for item in settlements
         ],
     }
-    answer("odi.reconcile/1", data, as_json=as_json, human=lambda to: _show(to, settlements, apply))
-    if any(not apply and item.action is not reconcile.Action.WAIT for item in settlements):
+    answer(
+        "odi.reconcile/1",
+        data,
+        as_json=as_json,
+        human=lambda to: _show(to, settlements, runs, applied=apply),
+    )
+    amiss = runs or any(item.action is not reconcile.Action.WAIT for item in settlements)
+    if amiss and not apply:
         raise typer.Exit(Exit.FINDINGS)
 
 
-def _show(to: Console, settlements: list[reconcile.Settlement], applied: bool) -> None:
-    if not settlements:
+def _show(
+    to: Console, settlements: list[reconcile.Settlement], runs: list[Entry], *, applied: bool
+) -> None:
+    if not settlements and not runs:
         to.print("Nothing is open.")
+    if runs:
+        to.print(
+            table(
+                "Dead runs, now ended" if applied else "Dead runs that --apply would end",
+                ("run", "job", "since"),
+                [(str(item.run), str(item.job), item.time) for item in runs],
+            )
+        )
+    if not settlements:
         return
     to.print(
         table(

@@ -16,7 +16,6 @@ from odi_audit import clock, logs
 from odi_audit.canonical import Json
 from odi_audit.committer.parts import Parts, nobody
 from odi_audit.errors import OdiError
-from odi_audit.ids import JobName, RunId
 from odi_audit.ledger import open_ledger
 from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.entries import Draft, Entry, Kind
@@ -30,13 +29,13 @@ LOOKED_AT = 20
 """Newest intents of the job that are looked at: a run has one batch under way at a time."""
 
 
-def start(parts: Parts, job: JobName, run: RunId) -> Callable[[], None]:
-    """Begin to record the pulse of a run; what is returned ends that, at once."""
+def start(parts: Parts, started: Entry) -> Callable[[], None]:
+    """Begin to record the pulse of a run, from its start; what is returned ends that, at once."""
     every_s = parts.settings.run.pulse_s
     if not every_s:
         return nobody
     over = threading.Event()
-    pulse = _Pulse(parts, job, run, every_s, over)
+    pulse = _Pulse(parts, started, every_s, over)
     threading.Thread(target=pulse.go, name="odi-pulse", daemon=True).start()
     return over.set
 
@@ -44,15 +43,11 @@ def start(parts: Parts, job: JobName, run: RunId) -> Callable[[], None]:
 class _Pulse:
     """One run's thread."""
 
-    def __init__(
-        self, parts: Parts, job: JobName, run: RunId, every_s: float, over: threading.Event
-    ) -> None:
+    def __init__(self, parts: Parts, started: Entry, every_s: float, over: threading.Event) -> None:
         self._parts = parts
-        self._job = job
-        self._run = run
+        self._started = started
         self._every_s = every_s
         self._over = over
-        self._began = parts.clock.now()
         self._quiet = 0
 
     def go(self) -> None:
@@ -69,7 +64,7 @@ class _Pulse:
                 log.warning("the pulse of this run was not recorded", error=error.message)
 
     def _beat(self, ledger: Ledger) -> None:
-        where = EntryFilter(kinds=(Kind.INTENT,), job=self._job)
+        where = EntryFilter(kinds=(Kind.INTENT,), job=self._started.job)
         mine = [
             entry
             for entry in ledger.find(where, limit=LOOKED_AT, newest_first=True)
@@ -87,23 +82,28 @@ class _Pulse:
         if self._over.is_set():
             return
         self._quiet = 0
-        ledger.append(*([self._of_batch(entry) for entry in long] or [self._of_run(mine)]))
+        ledger.append(*([self._of_batch(entry) for entry in long] or [self._of_run()]))
 
     def _of_batch(self, intent: Entry) -> Draft:
         return Draft(
             kind=Kind.ALIVE,
-            job=self._job,
+            job=self._started.job,
             run=intent.run,
             batch=intent.batch,
             intent=intent.index,
             facts={"after_s": int(self._since(clock.from_text(intent.time)))},
         )
 
-    def _of_run(self, mine: list[Entry]) -> Draft:
-        facts: dict[str, Json] = {"after_s": int(self._since(self._began))}
-        if mine and "stream" in mine[0].facts:
+    def _of_run(self) -> Draft:
+        # It names the start of the run: told after the end of it, it would give no event.
+        started = self._started
+        facts: dict[str, Json] = {
+            "after_s": int(self._since(clock.from_text(started.time))),
+            "started": started.index,
+        }
+        if started.facts.get("streaming"):
             facts["stream"] = True
-        return Draft(kind=Kind.ALIVE, job=self._job, run=self._run, facts=facts)
+        return Draft(kind=Kind.ALIVE, job=started.job, run=started.run, facts=facts)
 
     def _since(self, moment: datetime) -> float:
         return (self._parts.clock.now() - moment).total_seconds()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from odi_audit import logs
 from odi_audit.canonical import JsonObject
 from odi_audit.catalog import TableState, find_stamp, history
-from odi_audit.committer import records
+from odi_audit.committer import lifetime, records
 from odi_audit.committer.parts import Parts
 from odi_audit.committer.rewrites import rewrote
 from odi_audit.committer.rivals import DROP
@@ -106,10 +106,10 @@ def apply(parts: Parts, settlements: Sequence[Settlement]) -> list[Settlement]:
 
 
 def settle_dead(parts: Parts) -> list[Settlement]:
-    """Settle, at the start of a run, every intent whose owner is dead."""
-    if not parts.ledger.open_intents():
-        return []
-    settled = apply(parts, plan(parts.ledger, parts.catalog()))
+    """Settle, at the start of a run, every intent whose owner is dead; then end the dead runs."""
+    opened = parts.ledger.open_intents()
+    settled = apply(parts, plan(parts.ledger, parts.catalog())) if opened else []
+    lifetime.end_dead(parts.ledger)
     for item in settled:
         if item.action is not Action.WAIT:
             log.info(

@@ -21,6 +21,7 @@ from odi_audit.ledger.port import Position
 from odi_audit.model.entries import Draft, Entry, Kind
 from odi_audit.model.offsets import Offsets, offsets_from_json
 from odi_audit.model.receipts import Landing
+from odi_audit.model.runs import Outcome
 from odi_audit.model.shares import WHOLE, Follows, Share, share_of
 from odi_audit.model.snapshots import SnapshotFacts
 from odi_audit.model.tables import TableRef
@@ -45,6 +46,26 @@ class Planned:
     code: str
     owner: str
     parent_run: RunId
+
+
+def run_started(
+    job: JobName, run: RunId, *, principal: str, code: str, owner: str, **more: Json
+) -> Draft:
+    """Record that a run of a job has begun, and who runs it."""
+    facts: dict[str, Json] = {"principal": principal, "code": code, **_process(owner), **more}
+    return Draft(kind=Kind.RUN_STARTED, job=job, run=run, facts=facts)
+
+
+def run_ended(
+    started: Entry, outcome: Outcome, *, error_code: str | None = None, reason: str | None = None
+) -> Draft:
+    """Record how a run ended, and what ended it."""
+    facts: dict[str, Json] = {"outcome": outcome.value}
+    if error_code is not None:
+        facts["error_code"] = error_code
+    if reason is not None:
+        facts["reason"] = _reason(reason)
+    return _of(started, Kind.RUN_ENDED, None, facts, settles=True)
 
 
 def intent(
@@ -84,9 +105,7 @@ def intent(
             "generation": planned.generation,
             "principal": planned.principal,
             "code": planned.code,
-            "owner": planned.owner,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
+            **_process(planned.owner),
             "parent_run": planned.parent_run,
             **more,
         },
@@ -305,6 +324,10 @@ def _of(
         settles=settles,
         facts=facts,
     )
+
+
+def _process(owner: str) -> JsonObject:
+    return {"owner": owner, "host": socket.gethostname(), "pid": os.getpid()}
 
 
 def _work(opened: Entry, table: TableRef) -> Json:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from odi_audit import logs
 from odi_audit.canonical import JsonObject
-from odi_audit.committer import dropping, pulse, reconcile, renaming, structure
+from odi_audit.committer import dropping, lifetime, pulse, reconcile, renaming, structure
 from odi_audit.committer.batch import BatchBuilder, How, names
 from odi_audit.committer.operations import NO_CONTRACT
 from odi_audit.committer.parts import Parts, check_catalog, nobody
@@ -23,6 +23,7 @@ from odi_audit.errors import UsageError
 from odi_audit.ids import BatchId, JobName, RunId, SnapshotId
 from odi_audit.model import provenance as provenance_model
 from odi_audit.model.contract import Contract
+from odi_audit.model.entries import Entry
 from odi_audit.model.offsets import Offsets
 from odi_audit.model.receipts import Receipt
 from odi_audit.model.tables import parse
@@ -41,27 +42,39 @@ EXPIRE_AFTER_DAYS = 5
 class Run:
     """One execution of a job. Use it as a context manager: ``with odi.run("sales/orders")``."""
 
-    def __init__(self, parts: Parts, job: JobName, run_id: RunId) -> None:
+    def __init__(
+        self, parts: Parts, job: JobName, run_id: RunId, *, streaming: bool = False
+    ) -> None:
         self.parts = parts
         self.job = job
         self.run_id = run_id
+        self._streaming = streaming
         self._entered = False
+        self._started: Entry | None = None
         self._marks = ExitStack()
         self._leave = nobody
         self._still = nobody
 
     def __enter__(self) -> Run:
-        """Settle what an earlier, dead run left open; then start."""
-        check_catalog(self.parts.settings)
-        self.parts.ledger.hold(self.parts.owner)
+        """Start, and settle what an earlier, dead run left open."""
+        ledger, owner = self.parts.ledger, self.parts.owner
+        ledger.hold(owner)
         try:
-            reconcile.settle_dead(self.parts)
+            started = lifetime.begin(self.parts, self.job, self.run_id, streaming=self._streaming)
         except BaseException:
-            self.parts.ledger.release(self.parts.owner)
+            ledger.release(owner)
             raise
+        try:
+            check_catalog(self.parts.settings)
+            reconcile.settle_dead(self.parts)
+        except BaseException as error:
+            lifetime.end_in_error(ledger, started, error)
+            ledger.release(owner)
+            raise
+        self._started = started
         self._entered = True
         self._leave = self.parts.beside()
-        self._still = pulse.start(self.parts, self.job, self.run_id)
+        self._still = pulse.start(self.parts, started)
         self._mark()
         return self
 
@@ -73,12 +86,24 @@ class Run:
     ) -> None:
         """End the run: what it could not settle, the next run of anybody may."""
         self._entered = False
-        self.parts.ledger.release(self.parts.owner)
-        self._marks.close()
-        self._leave()
         self._still()
+        try:
+            self._record_end(error)
+        finally:
+            self.parts.ledger.release(self.parts.owner)
+            self._marks.close()
+            self._leave()
         if error is not None:
             log.warning("run ended with an error", job=self.job, error=type(error).__name__)
+
+    def _record_end(self, error: BaseException | None) -> None:
+        started, self._started = self._started, None
+        if started is None:
+            return
+        if error is None:
+            lifetime.end(self.parts.ledger, started, None)
+        else:
+            lifetime.end_in_error(self.parts.ledger, started, error)
 
     @property
     def spark(self) -> SparkSession:

@@ -7,14 +7,16 @@ offsets it cannot name.
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from odi_audit import logs
 from odi_audit.canonical import Json, JsonObject
+from odi_audit.committer.lifetime import Stopped
 from odi_audit.committer.operations import NO_CONTRACT
 from odi_audit.committer.run import Run
-from odi_audit.errors import SourceChanged
+from odi_audit.errors import OdiError, SourceChanged
 from odi_audit.ledger.port import EntryFilter
 from odi_audit.model.contract import Contract
 from odi_audit.model.entries import Entry, Kind
@@ -51,6 +53,7 @@ class Sink:
         self._delete_when = delete_when
         self._contract = contract
         self._run: Run | None = None
+        self._watched: Run | None = None
         self.last: Receipt | None = None
 
     def __call__(self, frame: DataFrame, epoch: int) -> None:
@@ -59,14 +62,19 @@ class Sink:
             try:
                 self._commit(frame, epoch)
             except BaseException as error:
-                self._end(error)
+                stopped = streams.interrupted(error)
+                self._end(Stopped("the query was stopped while it wrote") if stopped else error)
                 raise
 
     def _commit(self, frame: DataFrame, epoch: int) -> None:
         found = streams.epoch_of(frame, epoch)
         if self.last is None:
             self._check_query(found)
-        batch = self._running().batch(offsets=offsets_of(found), stream=_facts(found))
+        run = self._running()
+        if self._watched is not run:
+            streams.when_over(frame, lambda error: self._over(run, error))
+            self._watched = run
+        batch = run.batch(offsets=offsets_of(found), stream=_facts(found))
         if self._key:
             batch.upsert(
                 frame,
@@ -89,7 +97,13 @@ class Sink:
         Raises:
             NotSupported: the query reads a file source.
         """
-        run = self._running()
+        try:
+            return self._restore(self._running(), path)
+        except BaseException as error:
+            self._end(error)
+            raise
+
+    def _restore(self, run: Run, path: str) -> int | None:
         if streams.has_checkpoint(run.spark, path):
             return None
         entry = self._last_intent()
@@ -118,15 +132,26 @@ class Sink:
                 table=str(self._table),
             )
 
-    def _end(self, error: BaseException) -> None:
+    def _end(self, error: BaseException | None) -> None:
         """End the run with the query: what it left open may then be settled by the next one."""
         run, self._run = self._run, None
         if run is not None:
-            run.__exit__(type(error), error, error.__traceback__)
+            atexit.unregister(self._leave)
+            told = None if error is None else error.__traceback__
+            run.__exit__(None if error is None else type(error), error, told)
+
+    def _over(self, run: Run, error: OdiError | None) -> None:
+        """Hear from Spark that a query has ended; by now there may be another one, and its run."""
+        if self._run is run:
+            self._end(error)
+
+    def _leave(self) -> None:
+        self._end(Stopped("its process ended while the query was running"))
 
     def _running(self) -> Run:
         if self._run is None:
             self._run = self._start().__enter__()
+            atexit.register(self._leave)
         return self._run
 
     def _last_intent(self) -> Entry | None:

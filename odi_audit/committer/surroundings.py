@@ -63,16 +63,23 @@ def surroundings(
         made["tables"] = [_table(parts.ledger, intents, table) for table in tables]
     if stream is not None:
         made["stream"] = stream
-    if parts.about:
-        made["about"] = {
-            key: str(redact(value))[:VALUE_LENGTH_MAX] for key, value in parts.about.items()
-        }
-    environment = {
-        name: str(redact(value))[:VALUE_LENGTH_MAX]
-        for name in ENVIRONMENT_KEPT
-        if (value := os.environ.get(name))
+    return made | whereabouts(parts)
+
+
+def whereabouts(parts: Parts) -> dict[str, Json]:
+    """Return what the job's document says of itself, and what the environment says of the job."""
+    told = {
+        "about": parts.about,
+        "environment": {name: os.environ.get(name) for name in ENVIRONMENT_KEPT},
     }
-    return made | ({"environment": environment} if environment else {})
+    made: dict[str, Json] = {}
+    for fact, values in told.items():
+        kept = {
+            name: str(redact(value))[:VALUE_LENGTH_MAX] for name, value in values.items() if value
+        }
+        if kept:
+            made[fact] = kept
+    return made
 
 
 def _table(ledger: Ledger, intents: Callable[[int], Entry], table: LiveTable) -> JsonObject:

@@ -120,12 +120,16 @@ class Ledger(Protocol):
         """
         ...
 
+    def open_runs(self) -> list[Entry]:
+        """Return the starts of runs of which no end is recorded yet, in order."""
+        ...
+
     def open_attempts(self, batch: BatchId) -> list[Entry]:
         """Return the unsettled intents of one batch, in order."""
         ...
 
     def settled_by(self, intent: int) -> Entry | None:
-        """Return the entry that settled an intent."""
+        """Return the entry that settled an intent, or that ended a run by its start."""
         ...
 
     def positions(

@@ -226,14 +226,14 @@ def undone(session: Session, batch: BatchId, table: TableUuid) -> Entry | None:
     )
 
 
-def open_intents(session: Session, first: int, before: int) -> list[Entry]:
-    """Return the intents from ``first`` to before ``before`` that nothing has settled, in order."""
+def unsettled(session: Session, kind: Kind, first: int, before: int) -> list[Entry]:
+    """Return entries of a kind, from ``first`` to before ``before``, that nothing has settled."""
     return _entries(
         session.rows(
             "SELECT e.idx, e.body FROM entry_index i JOIN entries e ON e.idx = i.idx"
             " WHERE i.kind = ? AND i.idx >= ? AND i.idx < ?"
             " AND NOT EXISTS (SELECT 1 FROM settled s WHERE s.intent = i.idx) ORDER BY i.idx",
-            (Kind.INTENT.value, first, before),
+            (kind.value, first, before),
         )
     )
 

@@ -33,8 +33,8 @@ class SqlLedger:
         """Take a database whose tables are there and current (see ``open_ledger``)."""
         self.database = database
         self._clock = now
-        self._settled_below = 0
-        """Every intent below is settled. Settled stays settled, so the mark only rises."""
+        self._settled_below = {Kind.INTENT: 0, Kind.RUN_STARTED: 0}
+        """Every one below is settled. Settled stays settled, so the marks only rise."""
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -204,12 +204,20 @@ class SqlLedger:
         self, *, job: JobName | None = None, first: int = 0, before: int | None = None
     ) -> list[Entry]:
         """Return the intents that nothing has settled yet, in order."""
-        size = tree.size(self.database)
-        low, high = max(first, self._settled_below), size if before is None else before
-        found = reading.open_intents(self.database, low, high)
-        if low == self._settled_below:
-            self._settled_below = found[0].index if found else max(low, min(high, size))
+        found = self._unsettled(Kind.INTENT, first, before)
         return [entry for entry in found if job is None or entry.job == job]
+
+    def open_runs(self) -> list[Entry]:
+        """Return the starts of runs of which no end is recorded yet, in order."""
+        return self._unsettled(Kind.RUN_STARTED, 0, None)
+
+    def _unsettled(self, kind: Kind, first: int, before: int | None) -> list[Entry]:
+        size, below = tree.size(self.database), self._settled_below[kind]
+        low, high = max(first, below), size if before is None else before
+        found = reading.unsettled(self.database, kind, low, high)
+        if low == below:
+            self._settled_below[kind] = found[0].index if found else max(low, min(high, size))
+        return found
 
     def open_attempts(self, batch: BatchId) -> list[Entry]:
         """Return the unsettled intents of one batch, in order."""
@@ -335,7 +343,8 @@ def _landed_twice(draft: Draft, index: int | None) -> LedgerConflict:
 def _settled_twice(draft: Draft, before: Entry | None) -> LedgerConflict:
     how = "" if before is None else f" by entry {before.index} ({before.kind.value})"
     return LedgerConflict(
-        f"intent {draft.intent} is settled already{how}",
+        f"{'run' if draft.kind is Kind.RUN_ENDED else 'intent'} {draft.intent} is settled "
+        f"already{how}",
         hint=f"odi-audit batch {draft.batch}" if draft.batch else None,
         intent=draft.intent,
         batch=draft.batch,

@@ -23,6 +23,8 @@ FORMAT = 1
 class Kind(StrEnum):
     """What an entry records."""
 
+    RUN_STARTED = "run-started"
+    RUN_ENDED = "run-ended"
     INTENT = "intent"
     STAGED = "staged"
     ALIVE = "alive"
@@ -63,9 +65,8 @@ EFFECTS = (
 class Draft:
     """What somebody wants recorded; the ledger gives it its index and its time.
 
-    ``intent`` names the intent that the entry belongs to. ``settles`` says that with it the
-    intent is closed: the ledger lets that happen once for each intent. ``once`` says that there
-    may be one landed record of (batch, table).
+    ``intent`` names the intent that the entry belongs to; of a run's end, the run's start.
+    ``settles`` says that with it that one is closed: the ledger lets that happen once for each.
     """
 
     kind: Kind

@@ -187,6 +187,29 @@ def _commits(lake: Lake) -> Iterator[Row]:
         )
 
 
+def _runs(lake: Lake) -> Iterator[Row]:
+    # Of one that was taken for dead and told its end later, the later word is the true one.
+    ended = walk(lake.ledger, EntryFilter(kinds=(Kind.RUN_ENDED,)))
+    ends = {entry.intent: entry for entry in ended}
+    for entry in walk(lake.ledger, EntryFilter(kinds=(Kind.RUN_STARTED,))):
+        end = ends.get(entry.index)
+        known, told = entry.facts, {} if end is None else end.facts
+        yield (
+            entry.run,
+            entry.job,
+            _time(entry.time),
+            None if end is None else _time(end.time),
+            facts.text(told, "outcome"),
+            facts.text(told, "error_code"),
+            facts.text(told, "reason"),
+            known.get("streaming") is True,
+            facts.text(known, "principal"),
+            facts.text(known, "code"),
+            facts.text(known, "host"),
+            entry.index,
+        )
+
+
 def _offsets(lake: Lake) -> Iterator[Row]:
     taken = _taken(lake.ledger)
     for entry in walk(lake.ledger, EntryFilter(kinds=(Kind.LANDED,))):
@@ -325,6 +348,12 @@ VIEWS: Mapping[str, View] = {
              "partition VARCHAR", "start_place VARCHAR", "end_place VARCHAR",
              "start_number BIGINT", "end_number BIGINT", "identity VARCHAR", "generation BIGINT",
              "moves_position BOOLEAN", "undone_by BIGINT"),
+        ),
+        _view(
+            "runs", "One row for each run of a job; its batches name it as `parent_run`.", _runs,
+            ("run VARCHAR", "job VARCHAR", "started TIMESTAMP", "ended TIMESTAMP",
+             "outcome VARCHAR", "error_code VARCHAR", "reason VARCHAR", "streaming BOOLEAN",
+             "principal VARCHAR", "code VARCHAR", "host VARCHAR", "entry BIGINT"),
         ),
         _view(
             "entries", "One row for each entry of the ledger.", _entries,

@@ -7,13 +7,20 @@ that resumes where a recorded micro-batch ended. Must never change a checkpoint 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
 
 from odi_audit.canonical import encode
 from odi_audit.errors import NotSupported, OdiError, SparkError, UsageError
@@ -54,19 +61,8 @@ def epoch_of(frame: DataFrame, number: int) -> Epoch:
     Raises:
         SparkError: called outside of a running streaming query.
     """
-    session = frame.sparkSession
-    jvm = Jvm(session)
-    query_id = session.sparkContext.getLocalProperty(_QUERY_ID)
-    running = {
-        str(query.id()): query
-        for query in jvm.session.sharedState().activeStreamingQueries().values()
-    }
-    if query_id is None or query_id not in running:
-        raise SparkError(
-            "the sink was called outside of a streaming query",
-            hint="pass it to writeStream.foreachBatch(…)",
-        )
-    query = running[query_id]
+    jvm = Jvm(frame.sparkSession)
+    query_id, query = _query_of(frame)
     log = query.offsetLog()
     now = log.get(number)
     if not now.isDefined():
@@ -89,6 +85,61 @@ def epoch_of(frame: DataFrame, number: int) -> Epoch:
         ),
         log=_text_of(jvm, log, now.get()),
     )
+
+
+def _query_of(frame: DataFrame) -> tuple[str, JavaObject]:
+    session = frame.sparkSession
+    query_id = session.sparkContext.getLocalProperty(_QUERY_ID)
+    active = Jvm(session).session.sharedState().activeStreamingQueries().values()
+    running = {str(query.id()): query for query in active}
+    if query_id is None or query_id not in running:
+        raise SparkError(
+            "the sink was called outside of a streaming query",
+            hint="pass it to writeStream.foreachBatch(…)",
+        )
+    return query_id, running[query_id]
+
+
+def when_over(frame: DataFrame, call: Callable[[OdiError | None], None]) -> None:
+    """Have somebody called once, when the query that a micro-batch belongs to has ended.
+
+    The error is None where the query was stopped; it says nothing in somebody else's words.
+    """
+    query_id, query = _query_of(frame)
+    # The frame's session is a copy that Spark made for the query, and hears of no query.
+    session = SparkSession(frame.sparkSession.sparkContext, query.sparkSession())
+    session.streams.addListener(_Over(session, query_id, str(query.runId()), call))
+
+
+class _Over(StreamingQueryListener):
+    """Waits for the end of one run of a query."""
+
+    def __init__(
+        self, session: SparkSession, query: str, run: str, call: Callable[[OdiError | None], None]
+    ) -> None:
+        self._session, self._query, self._run, self._call = session, query, run, call
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  Spark's name
+        """Pass it over."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  Spark's name
+        """Pass it over."""
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  Spark's name
+        """Pass it over."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  Spark's name
+        """Tell of the end, if it is that of the query."""
+        if str(event.runId) != self._run:
+            return
+        error = None
+        if event.exception is not None:
+            name = event.errorClassOnException or "an error"
+            error = SparkError(f"query {self._query} ended with {name}")
+        try:
+            self._call(error)
+        finally:
+            self._session.streams.removeListener(self)
 
 
 def restore_checkpoint(spark: SparkSession, path: str, epoch: Epoch) -> None:
@@ -142,7 +193,7 @@ def told_briefly() -> Iterator[None]:
     try:
         yield
     except (OdiError, Py4JError, PySparkException) as error:
-        if _interrupted(error):
+        if interrupted(error):
             raise RuntimeError(
                 "py4j.protocol.Py4JJavaError: An error occurred while calling the sink: "
                 "java.lang.InterruptedException"
@@ -153,7 +204,8 @@ def told_briefly() -> Iterator[None]:
         raise SparkError(f"the micro-batch failed: {first_line(error)}") from None
 
 
-def _interrupted(error: BaseException) -> bool:
+def interrupted(error: BaseException) -> bool:
+    """Say whether an error is how a stopped query ends what it was doing."""
     chain: BaseException | None = error
     while chain is not None:
         if raised(chain, *_INTERRUPTIONS):

@@ -82,3 +82,4 @@ def test_an_intent_that_is_left_open_is_found(scene: Scene) -> None:
     dead.wait()
     assert dead.fired == "intended"
     assert found(scene, "k.open", "was settled 0 times")
+    assert found(scene, "k.open", "run", "was ended 0 times")

@@ -341,7 +341,8 @@ def test_the_complete_event_has_the_facet_and_every_input_with_its_schema(
 ) -> None:
     with odi.run("sales/wide", lake=told, spark=spark) as run:
         run.append(joined(told, spark), "s.wide", offsets=odi.once("a"))
-    event = [item for item in _events(told) if item["eventType"] == "COMPLETE"][-1]
+    event = [item for item in _events(told) if item["outputs"]][-1]
+    assert event["eventType"] == "COMPLETE"
     (output,) = event["outputs"]
     facet = output["facets"]["columnLineage"]
     assert set(facet["fields"]) == {"id", "name", "amount"}

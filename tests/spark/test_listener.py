@@ -51,7 +51,7 @@ class Listened:
         return [
             event
             for event in self.ours
-            if event["run"]["facets"]["odi_batch"]["batch"] == self.told[batch]
+            if event["run"]["facets"].get("odi_batch", {}).get("batch") == self.told[batch]
         ]
 
     def children_of(self, run: str) -> list[dict[str, Any]]:

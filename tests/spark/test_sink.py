@@ -12,7 +12,9 @@ import pytest
 
 import odi_audit as odi
 from odi_audit.errors import NotSupported, SparkError, UsageError
-from odi_audit.model.entries import Kind
+from odi_audit.ids import JobName
+from odi_audit.ledger.port import EntryFilter
+from odi_audit.model.entries import Entry, Kind
 from tests.support.independent import Eyes
 
 if TYPE_CHECKING:
@@ -61,6 +63,16 @@ def landed(lake: Workspace) -> int:
     return sum(entry.kind is Kind.LANDED for entry in lake.ledger().scan())
 
 
+def the_end(lake: Workspace, job: str) -> Entry:
+    """Wait until the last run of a job has ended; Spark tells of the end of a query a bit later."""
+    until = time.monotonic() + WAIT_S_MAX
+    while lake.ledger().open_runs():
+        assert time.monotonic() < until, "the run did not end with its query"
+        time.sleep(0.1)
+    where = EntryFilter(kinds=(Kind.RUN_ENDED,), job=JobName(job))
+    return lake.ledger().find(where, limit=1, newest_first=True)[0]
+
+
 def values(lake: Workspace, table: str) -> list[int]:
     return sorted(row[0] for row in Eyes.on(lake.root).rows(table, columns=["value"]))  # type: ignore[type-var,misc]
 
@@ -81,8 +93,12 @@ def test_an_appending_query_is_exactly_once_also_when_its_checkpoint_is_lost(
         return restored
 
     go_on(2)
+    # The query was stopped, in the middle of a micro-batch or not; this process goes on.
+    first = the_end(lake, "d/stream")
+    assert first.facts["outcome"] in {"completed", "stopped"}
     # Restarted with its checkpoint: Spark may run the last micro-batch again.
     go_on(1, restore=True)
+    assert the_end(lake, "d/stream").run != first.run
     # Lost: started anew, the query would read from the beginning, and is stopped.
     shutil.rmtree(folder)
     before = landed(lake)
@@ -162,6 +178,8 @@ def test_a_refused_micro_batch_ends_the_query_and_lands_once_it_is_in_order(
 
     with pytest.raises(Exception, match="ODI-G03"):
         go("value < 15", lambda: False)
+    ended = the_end(lake, "d/stream").facts
+    assert (ended["outcome"], ended["error_code"]) == ("failed", "ODI-G03")
     assert values(lake, table) == list(range(ROWS))
     go("value < 1000", lambda: landed(lake) >= 3)
     assert values(lake, table) == list(range(landed(lake) * ROWS))

@@ -84,6 +84,7 @@ class Checker:
         self.entries = read_ledger(self.place.ledger)
         self._ledger_is_whole()
         self._nothing_is_open()
+        self._runs_are_told()
         self._landed_once()
         for name, rows in expected.items():
             self._table(name, [rows[key] for key in sorted(rows)])
@@ -103,6 +104,23 @@ class Checker:
         for entry in self.entries:
             if entry["kind"] == "intent" and settled[entry["index"]] != 1:
                 self._broken(f"intent {entry['index']} was settled {settled[entry['index']]} times")
+
+    def _runs_are_told(self) -> None:
+        """Every attempt is in a run that had begun, and every run has one end."""
+        begun: dict[str, int] = {}
+        ends = Counter(
+            entry["intent"]
+            for entry in self.entries
+            if entry["kind"] == "run-ended" and entry.get("settles")
+        )
+        for entry in self.entries:
+            if entry["kind"] == "run-started":
+                begun[entry["run"]] = entry["index"]
+            elif entry["kind"] == "intent" and entry["facts"]["parent_run"] not in begun:
+                self._broken(f"intent {entry['index']} is in a run that had not begun")
+        for run, index in begun.items():
+            if ends[index] != 1:
+                self._broken(f"run {run} was ended {ends[index]} times")
 
     def _landed_once(self) -> None:
         landed = Counter(

@@ -238,6 +238,25 @@ class LedgerContract:
         assert ledger.open_intents() == [again], "the answer does not wear off"
         assert ledger.settled_by(again.index) is None
 
+    def test_open_runs_are_those_without_an_end_and_each_is_ended_once(
+        self, ledger: SqlLedger
+    ) -> None:
+        assert ledger.open_runs() == []
+        first, second = ledger.append(*[Draft(kind=Kind.RUN_STARTED, job=JOB)] * 2)
+        land(ledger, 1)
+        assert ledger.open_runs() == [first, second]
+        assert ledger.open_intents() == [], "a run is no intent"
+        end = Draft(kind=Kind.RUN_ENDED, job=JOB, intent=first.index, settles=True)
+        [ended] = ledger.append(end)
+        assert ledger.open_runs() == [second]
+        assert ledger.settled_by(first.index) == ended
+        with pytest.raises(LedgerConflict, match=f"run {first.index} is settled already"):
+            ledger.append(end)
+        ledger.append(Draft(kind=Kind.RUN_ENDED, job=JOB, intent=second.index, settles=True))
+        [third] = ledger.append(Draft(kind=Kind.RUN_STARTED, job=JOB))
+        assert ledger.open_runs() == [third]
+        assert ledger.open_runs() == [third], "the answer does not wear off"
+
     def test_open_intents_of_a_part_are_found_whatever_was_asked_before(
         self, ledger: SqlLedger
     ) -> None:

@@ -147,6 +147,10 @@ class Backend:
         if name == event["job"]["name"] and "." in name:
             name = name.rpartition(".")[0]
         run_id = run_uuid(facet["run"]["runId"])
+        known = self.runs.get(run_id)
+        if known is not None and known.job != (facet["job"]["namespace"], name):
+            # Taken for a clash of ids: the parent gets a run of another id beside the one it has.
+            run_id = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{namespace}/{name}/{run_id}"))
         if run_id not in self.runs:
             job = self.jobs.setdefault(
                 (namespace, name),

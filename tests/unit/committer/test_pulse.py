@@ -39,7 +39,7 @@ def test_a_long_batch_is_told_until_it_is_settled_and_a_quiet_run_more_seldom(
 ) -> None:
     with beating(make_lake, EVERY_S) as lake:
         ledger = lake.ledger()
-        with odi.run(JOB, lake=lake) as run:
+        with odi.run(JOB, lake=lake, streaming=True) as run:
             opened = open_batches(ledger, run.parts.owner)
             told = wait_for(ledger, lambda entry: entry.intent is not None)
             assert (told.intent, told.run, told.batch) == (opened.index, opened.run, "b-2")

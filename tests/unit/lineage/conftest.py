@@ -145,6 +145,12 @@ class History:
             self.events += events_of(entry, self.context)
         return made[-1]
 
+    def begin(self, number: int, job: JobName = JOB, **more: Any) -> Entry:
+        """Start a run that has a number for an id."""
+        run = RunId(f"5f8a3f1e-0000-4000-8000-{number + 100:012}")
+        draft = records.run_started(job, run, principal="ana", code="v1", owner="h-7", **more)
+        return self.add(replace(draft, facts={**draft.facts, "host": "h", "pid": 7}))
+
     def intend(
         self,
         *works: tuple[TableRef, JsonObject],

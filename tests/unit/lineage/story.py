@@ -20,6 +20,7 @@ from odi_audit.model.offsets import (
     table_state,
     watermark,
 )
+from odi_audit.model.runs import Outcome
 from tests.unit.lineage.conftest import (
     COLUMNS,
     LINES,
@@ -327,6 +328,34 @@ def one_file(told: History) -> None:
     told.land(told.intend(work("append"), offsets=part, columns=plan))
 
 
+def lives_of_runs(told: History) -> None:
+    done = told.begin(
+        1,
+        environment={"AIRFLOW_CTX_DAG_ID": "daily"},
+        about={"owner": "shop", "description": "orders, nightly", "spec": "5eed"},
+    )
+    told.land(told.intend(work("append"), parent_run=done.run))
+    told.add(records.run_ended(done, Outcome.COMPLETED))
+    failed = told.begin(2)
+    told.add(
+        records.run_ended(failed, Outcome.FAILED, error_code="ODI-C01", reason="it kept moving")
+    )
+    told.add(records.run_ended(told.begin(3), Outcome.STOPPED, reason="stopped by hand"))
+    # Taken for dead, it ended well all the same; its pulse had not heard of either.
+    lives = told.begin(4, streaming=True)
+    pulse = Draft(
+        kind=Kind.ALIVE, job=lives.job, run=lives.run,
+        facts={"after_s": 900, "started": lives.index, "stream": True},
+    )  # fmt: skip
+    told.add(pulse)
+    told.add(records.run_ended(lives, Outcome.DIED, reason="its process died"))
+    told.add(pulse)
+    told.add(replace(records.run_ended(lives, Outcome.COMPLETED), settles=False))
+    # The end of a run whose start the ledger has lost.
+    lost = replace(records.run_ended(failed, Outcome.COMPLETED), intent=None, settles=False)
+    told.add(replace(lost, run=RunId("5f8a3f1e-0000-4000-8000-000000000109")))
+
+
 CHAPTERS: tuple[Callable[[History], None], ...] = (
     table_created,
     kafka_append,
@@ -348,5 +377,6 @@ CHAPTERS: tuple[Callable[[History], None], ...] = (
     renamed,
     one_file,
     dropped,
+    lives_of_runs,
     renamed_here,
 )

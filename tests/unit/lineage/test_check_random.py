@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from lineage.marquez.check import check
 from lineage.marquez.server import Marquez
+from odi_audit.committer import records
 from odi_audit.errors import UsageError
+from odi_audit.model.runs import Outcome
 from tests.support.marquez import Backend, receiver
 from tests.unit.lineage.conftest import COLUMNS, LINES, ORDERS, History, new_history, work
 
@@ -30,11 +32,13 @@ class Story:
 def story() -> Iterator[Story]:
     with tempfile.TemporaryDirectory() as folder:
         made = new_history(Path(folder))
+        begun, open_run = made.begin(1), made.begin(2, streaming=True)
         for _ in range(2):
-            opened = made.intend(work("append"), columns=COLUMNS)
+            opened = made.intend(work("append"), columns=COLUMNS, parent_run=begun.run)
             made.stage(opened, ORDERS)
             made.land(opened)
-        made.refuse(made.intend(work("append")), UsageError("no"))
+        made.add(records.run_ended(begun, Outcome.COMPLETED))
+        made.refuse(made.intend(work("append"), parent_run=open_run.run), UsageError("no"))
         made.land(made.intend(work("overwrite", LINES)), LINES, "overwrite")
         both = made.intend(work("append"), work("append", LINES))
         made.land(both, settles=False)

@@ -21,6 +21,7 @@ from odi_audit.model.entries import Draft, Kind
 from odi_audit.model.offsets import kafka
 from tests.unit.lineage import story
 from tests.unit.lineage.conftest import LINES, ORDERS, SCHEMA, History, Told, table_facts, work
+from tests.unit.lineage.strict_backend import StrictBackend
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "lineage"
 
@@ -80,6 +81,13 @@ def test_bytes_are_canonical_json(told: Told) -> None:
         ("replay", ["START", "COMPLETE"]),
         ("reads", ["START", "COMPLETE", "START", "COMPLETE"]),
         ("seal", []),
+        (
+            "lives_of_runs",
+            [
+                *("START", "START", "COMPLETE", "COMPLETE", "START", "FAIL", "START", "ABORT"),
+                *("START", "RUNNING", "ABORT", "COMPLETE", "START", "COMPLETE"),
+            ],
+        ),
     ],
 )
 def test_each_outcome_has_its_states(told: Told, chapter: str, expected: list[str]) -> None:
@@ -97,6 +105,46 @@ def test_only_what_is_in_a_table_is_an_output(told: Told) -> None:
     assert written(told["many_tables"][-1]) == [orders, lines]
     assert written(told["given_up_in_the_middle"][-1]) == [orders]
     assert written(told["abandoned"][-1]) == []
+
+
+def test_a_run_of_a_job_has_a_start_and_an_end_of_its_own_and_no_datasets(told: Told) -> None:
+    events = [body(event) for event in told["lives_of_runs"]]
+    start, batch, _, end = events[:4]
+    assert (start["job"]["namespace"], start["job"]["name"]) == ("sales", "orders")
+    assert start["run"]["runId"] == end["run"]["runId"]
+    parent = batch["run"]["facets"]["parent"]
+    assert parent["run"]["runId"] == start["run"]["runId"]
+    assert parent["job"] == {"namespace": "sales", "name": "orders"}
+    for event in (start, end):
+        assert event["inputs"] == event["outputs"] == []
+        # Marquez would take the run for one of a job named after the scheduler's.
+        assert "parent" not in event["run"]["facets"]
+        assert event["job"]["facets"]["ownership"]["owners"] == [{"name": "shop"}]
+        assert event["job"]["facets"]["documentation"]["description"] == "orders, nightly"
+        assert event["run"]["facets"]["odi_run"]["principal"] == "ana"
+    assert "outcome" not in start["run"]["facets"]["odi_run"]
+    assert end["run"]["facets"]["odi_run"]["outcome"] == "completed"
+    failed = next(event for event in events if event["eventType"] == "FAIL")
+    assert failed["run"]["facets"]["errorMessage"]["message"] == "ODI-C01: it kept moving"
+    assert failed["run"]["facets"]["odi_run"]["errorCode"] == "ODI-C01"
+
+
+def test_a_backend_knows_every_run_of_a_job_from_its_own_events_and_none_beside_them(
+    told: Told,
+) -> None:
+    backend = StrictBackend()
+    for event in told["lives_of_runs"]:
+        assert backend.post(event.body) == 201
+    assert set(backend.states) == set(backend.runs), "a run was made up from a parent's facet"
+    assert sorted(backend.states.values()) == ["ABORTED", *["COMPLETED"] * 4, "FAILED"]
+
+
+def test_a_stream_says_so_and_no_pulse_follows_the_end_of_a_run(told: Told) -> None:
+    ends = [body(event) for event in told["lives_of_runs"]][8:12]
+    assert [event["eventType"] for event in ends] == ["START", "RUNNING", "ABORT", "COMPLETE"]
+    assert len({event["run"]["runId"] for event in ends}) == 1
+    for event in ends:
+        assert event["job"]["facets"]["jobType"]["processingType"] == "STREAMING"
 
 
 def test_a_batch_is_a_child_of_its_run_and_the_schedulers_run_is_the_root(

@@ -13,7 +13,9 @@ from lineage.context import LedgerContext
 from lineage.events import events_of
 from odi_audit.committer import records
 from odi_audit.errors import BadKeys
+from odi_audit.ledger.port import EntryFilter
 from odi_audit.model.entries import Draft, Entry, Kind
+from odi_audit.model.runs import Outcome
 from tests.unit.lineage.conftest import (
     LINES,
     ORDERS,
@@ -26,6 +28,9 @@ from tests.unit.lineage.conftest import (
 )
 from tests.unit.lineage.strict_backend import StrictBackend
 
+STATES = {
+    "completed": "COMPLETED", "failed": "FAILED", "stopped": "ABORTED", "died": "ABORTED",
+}  # fmt: skip
 ENDED = {"COMPLETE": "COMPLETED", "FAIL": "FAILED", "ABORT": "ABORTED"}
 
 
@@ -82,6 +87,27 @@ def foreign(told: History, _: list[Entry]) -> None:
     told.foreign([snapshot_facts("77")])
 
 
+def begin(told: History, _: list[Entry]) -> None:
+    told.begin(len(told.events), streaming=len(told.events) % 2 == 0)
+
+
+def living(act: Callable[[Entry], Draft]) -> Callable[[History, list[Entry]], None]:
+    """Tell something of the oldest run that has no end yet."""
+
+    def done(told: History, _: list[Entry]) -> None:
+        for started in told.ledger.open_runs()[:1]:
+            told.add(act(started))
+
+    return done
+
+
+def pulse(told: History, _: list[Entry]) -> None:
+    """A pulse of every run, also of those that have ended: it may come late."""
+    for entry in told.ledger.find(EntryFilter(kinds=(Kind.RUN_STARTED,))):
+        facts = {"after_s": 9, "started": entry.index}
+        told.add(Draft(kind=Kind.ALIVE, job=entry.job, run=entry.run, facts=facts))
+
+
 ACTIONS: list[Callable[[History, list[Entry]], None]] = [
     open_one,
     open_old,
@@ -94,6 +120,13 @@ ACTIONS: list[Callable[[History, list[Entry]], None]] = [
     change,
     read,
     foreign,
+    begin,
+    begin,
+    pulse,
+    *(
+        living(lambda started, how=outcome: records.run_ended(started, how, reason="so"))  # type: ignore[misc]
+        for outcome in Outcome
+    ),
 ]
 
 
@@ -130,6 +163,10 @@ def check(told: History) -> None:
             settled = told.ledger.settled_by(entry.index)
             state = backend.states[str(entry.run)]
             assert (state == "RUNNING") == (settled is None)
+        if entry.kind is Kind.RUN_STARTED:
+            ended = told.ledger.settled_by(entry.index)
+            expected_state = "RUNNING" if ended is None else STATES[str(ended.facts["outcome"])]
+            assert backend.states[str(entry.run)] == expected_state
     written = {(run, name.rpartition("orders")[1]) for run, _, name in backend.versions}
     intents = {entry.index: entry for entry in told.ledger.scan() if entry.kind is Kind.INTENT}
     expected = {

@@ -21,6 +21,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -159,6 +160,25 @@ def test_a_parent_comes_before_the_name_of_its_child(marquez: Receiver) -> None:
     named["job"]["name"] = "all.orders"
     post(marquez, named)
     assert len(get(marquez, "/namespaces/sales/jobs")["jobs"]) == 2
+
+
+def test_a_parent_that_has_a_parent_itself_is_not_known_by_its_own_name(
+    marquez: Receiver,
+) -> None:
+    child = whole_event()
+    top = child["run"]["facets"]["parent"]["run"]["runId"]
+    own = event("START", run=9)
+    own["run"]["runId"] = top
+    own["job"]["name"] = "all"
+    facet = deepcopy(child["run"]["facets"]["parent"])
+    facet["job"]["name"], facet["run"]["runId"] = "dag", RUN.format(77)
+    own["run"]["facets"] = {"parent": facet}
+    post(marquez, own, child)
+    jobs = {job["name"]: job for job in get(marquez, "/namespaces/sales/jobs")["jobs"]}
+    # The run that told of itself is under the scheduler's name; another one was made up beside it.
+    assert set(jobs) == {"dag", "dag.all", "all", "all.orders"}
+    assert jobs["dag.all"]["latestRun"]["id"] == top
+    assert jobs["all"]["latestRun"]["id"] != top
 
 
 def test_each_run_makes_one_version_of_each_output(marquez: Receiver) -> None:
