@@ -36,6 +36,7 @@ from lineage.sharing import shared
 from lineage.tables import TableView, symlink, table_facets, view
 from odi_audit.canonical import JsonObject
 from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.names import former_name
 from odi_audit.model.offsets import OffsetKind
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 _LIFECYCLE = {
     "create_table": LifecycleStateChange.CREATE,
     "drop_table": LifecycleStateChange.DROP,
+    "rename_table": LifecycleStateChange.RENAME,
     "evolve_schema": LifecycleStateChange.ALTER,
     "expire": LifecycleStateChange.ALTER,
     "rollback": LifecycleStateChange.OVERWRITE,
@@ -55,6 +57,7 @@ _LIFECYCLE = {
 _BY_KIND = {
     Kind.TABLE_CREATED: LifecycleStateChange.CREATE,
     Kind.TABLE_DROPPED: LifecycleStateChange.DROP,
+    Kind.TABLE_RENAMED: LifecycleStateChange.RENAME,
     Kind.SCHEMA_CHANGE: LifecycleStateChange.ALTER,
     Kind.MAINTENANCE: LifecycleStateChange.ALTER,
     Kind.ROLLBACK: LifecycleStateChange.OVERWRITE,
@@ -167,12 +170,13 @@ def _version(effect: Entry, intent: Entry | None) -> str | None:
 def _change(
     effect: Entry, table: TableView, context: Context
 ) -> LifecycleStateChangeDatasetFacet | None:
-    """Return what became of the table, and its former name if it was renamed since its last change.
+    """Return what became of the table, and its former name if it has another one since.
 
-    A rename makes no snapshot and passes the committer by: the next change shows it.
+    A rename is an entry that tells both names. One that passes the committer by leaves none: the
+    next change shows it.
     """
     word = _lifecycle(effect)
-    former = context.name_before(table.ref.uuid, effect.index)
+    former = former_name(effect) or context.name_before(table.ref.uuid, effect.index)
     if former is None or former == table.ref.name:
         return None if word is None else _state(word)
     link = symlink(table, former)

@@ -1,10 +1,9 @@
 """Readings: the rows handed to a consumer, and the entry that confirms them.
 
 Owns the consumer's position, which moves when a reading is confirmed and not before: after a crash
-the same range is read again, so a consumer sees every change at least once. Must never move a
-position past changes that were not handed out, unless somebody asks for that by name
-(:meth:`ChangeReading.skip`), and must never record a value of a row. Rows of a data file that is
-gone were not handed out: such a reading is never confirmed.
+the range is read again, so every change is seen at least once. Must never move a position past
+changes that were not handed out, unless asked to by name (:meth:`ChangeReading.skip`), nor record a
+value of a row. Rows of a data file that is gone were not handed out: that is never confirmed.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from odi_audit.ledger.port import Ledger
 from odi_audit.model.entries import Draft, Kind
 from odi_audit.model.offsets import OffsetKind, Offsets, Range
 from odi_audit.query.consumers import Mode, Pending, confirming, position, writes_between
+from odi_audit.query.lookup import source_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -271,7 +271,7 @@ class ChangeReading(Reading):
             raise UsageError(f"table {self.table.name} has no snapshot: there is nothing to read")
         return Offsets(
             kind=OffsetKind.TABLE,
-            source=f"table:{self.table.name}",
+            source=f"table:{source_name(self._access.ledger, self.table)}",
             ranges={self.table.uuid: Range(self.start.id if self.start else None, self.end.id)},
         )
 

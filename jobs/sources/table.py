@@ -21,11 +21,12 @@ from jobs.sources.table_steps import cut, lost, moment_of, rows_of, steps_of
 from odi_audit import logs
 from odi_audit.canonical import digest
 from odi_audit.catalog.state import SnapshotInfo, TableState, ancestors, head, history
-from odi_audit.errors import NotSupported, SourceChanged
+from odi_audit.errors import NotSupported, SourceChanged, TableNotFound
 from odi_audit.ids import SnapshotId
 from odi_audit.model.offsets import OffsetKind, Offsets, Range
 from odi_audit.model.tables import parse, quote
 from odi_audit.query.consumers import Mode, Pending, check_consumer
+from odi_audit.query.lookup import source_name
 from odi_audit.query.places import resolve_place
 from odi_audit.query.writes import is_compaction
 from odi_audit.reading import access_of
@@ -63,6 +64,8 @@ class TableFeed:
             where=given.where,
         )
         self._run: Run | None = None
+        self._known_as = str(self._name)
+        self._target_known_as = spec.target.table
 
     def prepare(self, run: Run) -> None:
         """See that the table is there, and record what a killed run read and did not record.
@@ -77,11 +80,17 @@ class TableFeed:
                 hint="write provenance: batch; odi-audit trace follows rows through tables",
             )
         self._run = run
+        self._known_as = _known_as(run, str(self._name))
+        if self._spec.target.table is not None:
+            self._target_known_as = _known_as(run, self._spec.target.table)
         self._record(run)
 
     def identity(self) -> str:
-        """Return the name under which the ledger keeps how far the table was read."""
-        return f"table:{self._name}"
+        """Return the name under which the ledger keeps how far the table was read.
+
+        Once it is prepared that is the table's first one on record, whatever it is called now.
+        """
+        return f"table:{self._known_as}"
 
     def plan(
         self,
@@ -214,7 +223,7 @@ class TableFeed:
             {
                 "where": self._table.where,
                 "transform": None if transform is None else transform.model_dump(mode="json"),
-                "target": target.table,
+                "target": self._target_known_as,
                 "replaces": target.where,
             }
         )[:16]
@@ -266,7 +275,7 @@ class TableFeed:
     def _another(self, state: TableState, positions: Mapping[str, Position]) -> SourceChanged:
         return SourceChanged(
             f"table {self._name} is not the one that was read: its id was {min(positions)} and is "
-            f"{state.ref.uuid}: it was dropped and made again",
+            f"{state.ref.uuid}: another one has its name",
             hint="to read the new one from its beginning, pass --generation 1 (or higher)",
             source=self.identity(),
         )
@@ -352,3 +361,10 @@ class TableFeed:
         counted = last_batch_rows(run, last) if rows is None else rows
         if self._reading.recorded(run, state, last, counted):
             log.info("reading recorded", table=str(self._name), consumer=self._reading.consumer)
+
+
+def _known_as(run: Run, table: str) -> str:
+    try:
+        return source_name(run.parts.ledger, run.parts.catalog().load(parse(table)).ref)
+    except TableNotFound:
+        return table

@@ -18,12 +18,13 @@ from odi_audit.errors import EntryNotFound, TableNotFound
 from odi_audit.ids import SnapshotId, TableUuid
 from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.entries import EFFECTS, Entry, Kind
+from odi_audit.model.names import NAMING, comes_to, leaves
 from odi_audit.model.tables import TableRef
 
 NEAR_MATCHES_MAX = 3
 PAGE = 1_000
 _BATCH_PREFIX = "b-"
-_MADE_OR_DROPPED = EntryFilter(kinds=(Kind.TABLE_CREATED, Kind.TABLE_DROPPED))
+_NAMING = EntryFilter(kinds=NAMING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +67,8 @@ def find_at(
 ) -> tuple[Asked, Point]:
     """Return what ``TABLE[.COLUMN]`` named at a moment, and the moment.
 
-    A table that was dropped and made again is two tables of one name: the newest of those that
-    the moment can be of is meant.
+    A name that was left, by a drop or a rename, and taken again is that of two tables: the newest
+    of those that the moment can be of is meant.
 
     Raises:
         TableNotFound, EntryNotFound, AmbiguousBatch, UsageError: as :func:`find`, :func:`point`.
@@ -96,15 +97,16 @@ def _namesakes(ledger: Ledger, table: TableRef) -> list[tuple[TableRef, int]]:
     Of a table that was not made here only what went before it is known.
     """
     began: dict[TableUuid, int] = {}
-    dropped: dict[TableUuid, int] = {}
-    for entry in ledger.find(_MADE_OR_DROPPED):
-        if entry.table is not None and entry.table.name == table.name:
-            found = began if entry.kind is Kind.TABLE_CREATED else dropped
-            found[entry.table.uuid] = entry.index
-    others = {uuid for uuid in (*began, *dropped) if uuid != table.uuid}
+    ended: dict[TableUuid, int] = {}
+    for entry in ledger.find(_NAMING):
+        if entry.table is not None and comes_to(entry, table.name):
+            began[entry.table.uuid] = entry.index
+        elif entry.table is not None and leaves(entry, table.name):
+            ended[entry.table.uuid] = entry.index
+    others = {uuid for uuid in (*began, *ended) if uuid != table.uuid}
     if not others:
         return []
-    began.setdefault(table.uuid, max(dropped.get(uuid, 0) for uuid in others))
+    began.setdefault(table.uuid, max(ended.get(uuid, 0) for uuid in others))
     pairs = [
         (TableRef(uuid=uuid, name=table.name), began.get(uuid, 0)) for uuid in (*others, table.uuid)
     ]
@@ -181,16 +183,18 @@ def _point_of(ledger: Ledger, entry: Entry, asked: str) -> Point:
 
 
 def _created(ledger: Ledger) -> dict[str, TableUuid]:
-    """Return the tables that were made here and not dropped since."""
+    """Return the tables that were made here and not dropped since, by the names that they have."""
     found: dict[str, TableUuid] = {}
-    for entry in ledger.find(_MADE_OR_DROPPED):
+    names: dict[TableUuid, str] = {}
+    for entry in ledger.find(_NAMING):
         if entry.table is None:
             continue
-        if entry.kind is Kind.TABLE_CREATED:
-            found[entry.table.name] = entry.table.uuid
-        elif found.get(entry.table.name) == entry.table.uuid:
-            # Another one may have its name by now, made past us: the whole ledger tells.
-            del found[entry.table.name]
+        uuid, left = entry.table.uuid, names.pop(entry.table.uuid, None)
+        if left is not None and found.get(left) == uuid:
+            # Another one may have that name by now, made past us: the whole ledger tells.
+            del found[left]
+        if comes_to(entry, entry.table.name):
+            found[entry.table.name], names[uuid] = uuid, entry.table.name
     return found
 
 

@@ -162,6 +162,10 @@ class Collector:
             for effect, _, _ in attempt.effects
             if effect.table is not None
         ]
+        for item in operations:
+            if item.table_uuid in written and item.table:
+                # A rename is recorded under the new name; its intent has the old one.
+                self.tables[item.table_uuid].names.add(item.table)
         job = self._job(entry.job, operations)
         tally = self.jobs[job]
         tally.streaming = tally.streaming or is_there(entry.facts.stream)
@@ -348,14 +352,18 @@ class Collector:
                 self.datasets[read.node] = DatasetTally(read.kind, read.name)
         elif read.uuid not in self.tables or read.via is not Via.ITSELF:
             shown = read.table or (read.name.name if read.name is not None else "unknown")
-            table = self._table(read.uuid, shown, None)
+            table = self._table(read.uuid, shown, None, guessed=read.via is Via.OFFSETS)
             table.named = table.named or read.name
         return read.node
 
-    def _table(self, uuid: str, name: str, location: str | None) -> TableTally:
+    def _table(
+        self, uuid: str, name: str, location: str | None, *, guessed: bool = False
+    ) -> TableTally:
         held = self.tables.get(uuid)
         if held is None:
-            held = self.tables[uuid] = TableTally(name=name)
+            held = self.tables[uuid] = TableTally(name=name, guessed=guessed)
+        elif held.guessed and not guessed:
+            held.name, held.guessed = name, False
         held.names.add(name)
         held.location = held.location or location
         return held

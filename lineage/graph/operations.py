@@ -13,7 +13,7 @@ REWRITES = frozenset({"update", "delete", "compact"})
 """Operations whose rows come from the table itself, as in the events."""
 UPKEEP = frozenset(
     {"compact", "create_table", "drop_table", "evolve_schema", "expire", "maintenance", "rollback"}
-    | {"schema-change", "table-created", "table-dropped"}
+    | {"rename_table", "schema-change", "table-created", "table-dropped", "table-renamed"}
 )
 """Operations that change no value: shown only where everything is asked for."""
 _CARRIES = frozenset({"compact", "delete", "expire", "rollback"})

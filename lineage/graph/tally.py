@@ -90,9 +90,13 @@ class JobTally:
 
 @dataclass(slots=True, kw_only=True)
 class TableTally:
-    """A table, as its newest entries name it."""
+    """A table, as its newest entries name it.
+
+    ``guessed``: only batches that read it name it so far, and these by its first name.
+    """
 
     name: str
+    guessed: bool = False
     names: set[str] = field(default_factory=set)
     location: str | None = None
     named: DatasetName | None = None

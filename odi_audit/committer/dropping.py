@@ -7,18 +7,23 @@ the ledger does not have: after a drop the table cannot be asked any more.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from odi_audit import logs
 from odi_audit.canonical import Json, JsonObject
 from odi_audit.committer import records, rivals
-from odi_audit.committer.parts import check_catalog
-from odi_audit.committer.quiet import Caller, intend, landing, planned_for, receipt
+from odi_audit.committer.absent import left
+from odi_audit.committer.quiet import (
+    Caller,
+    intend,
+    landing,
+    planned_for,
+    receipt,
+    record_done,
+    still_this,
+)
 from odi_audit.committer.structure import foreign_drafts
 from odi_audit.committer.surroundings import surroundings
 from odi_audit.errors import (
     CommitConflict,
-    LedgerConflict,
     OdiError,
     OutcomeUnknown,
     TableNotFound,
@@ -29,9 +34,9 @@ from odi_audit.ids import BatchId
 from odi_audit.ledger.port import EntryFilter
 from odi_audit.model.entries import Draft, Entry, Kind
 from odi_audit.model.receipts import Receipt
-from odi_audit.model.tables import TableName, TableRef
+from odi_audit.model.tables import TableName
 from odi_audit.spark import ddl
-from odi_audit.spark.live import LiveTable, find, load
+from odi_audit.spark.live import LiveTable, find
 
 log = logs.get_logger(__name__)
 
@@ -63,7 +68,7 @@ def drop_table(caller: Caller, name: TableName, *, purge: bool, if_exists: bool)
     planned = planned_for(caller, name, table, work)
     opened = intend(caller, planned, table.ref, work, **_last_state(table), **around)
     try:
-        rivals.refuse_if_written(opened, caller.parts.ledger.open_intents())
+        rivals.refuse_if_in_use(opened, caller.parts.ledger.open_intents())
         _keep_what_would_be_lost(caller, table)
         caller.parts.reach("staged")
         _check_unmoved(caller, opened, table)
@@ -73,23 +78,22 @@ def drop_table(caller: Caller, name: TableName, *, purge: bool, if_exists: bool)
         raise
     _drop(caller, opened, table, purge=purge)
     caller.parts.reach("published:0")
-    _record(caller, opened, records.dropped(opened, table.ref))
+    record_done(caller, opened, records.dropped(opened, table.ref), "dropped")
     caller.parts.reach("recorded:0")
     log.info("table dropped", table=str(name), job=caller.job, run=opened.run, batch=opened.batch)
     return receipt(opened, table, rivals.DROP)
 
 
 def _absent(caller: Caller, name: TableName, *, if_exists: bool) -> Receipt:
-    where = EntryFilter(kinds=(Kind.TABLE_DROPPED,))
-    drops = [item for item in caller.parts.ledger.find(where) if _is_named(item, name)]
-    last = drops[-1] if drops else None
+    gone = left(caller.parts.ledger, str(name))
     if not if_exists:
-        told = "" if last is None else f": batch {last.batch} of {last.job} dropped it, {last.time}"
+        told = "" if gone is None else f": {gone.said()}"
         raise TableNotFound(
             f"there is no table {name} to drop{told}",
             hint="pass if_exists=True where it may be gone already",
             table=str(name),
         )
+    last = None if gone is None or gone.renamed else gone.entry
     if last is None or last.batch is None or last.job is None or last.run is None:
         planned = planned_for(caller, name, None, {"op": rivals.DROP, "table": str(name)})
         return Receipt(
@@ -111,10 +115,6 @@ def _absent(caller: Caller, name: TableName, *, if_exists: bool) -> Receipt:
         confidence="exact",
         landings=(landing(last.table, rivals.DROP, None),),
     )
-
-
-def _is_named(entry: Entry, name: TableName) -> bool:
-    return entry.table is not None and entry.table.name == str(name)
 
 
 def _last_state(table: LiveTable) -> dict[str, Json]:
@@ -149,23 +149,11 @@ def _keep_what_would_be_lost(caller: Caller, table: LiveTable) -> None:
 
 def _check_unmoved(caller: Caller, opened: Entry, table: LiveTable) -> None:
     """See that the name still means this very state, and that the intent still stands."""
-    check_catalog(caller.parts.settings)
-    now = load(table.jvm, table.catalog, table.name)
-    if now.ref.uuid != table.ref.uuid:
-        raise CommitConflict(
-            f"{table.name} was not dropped: another table ({now.ref.uuid}) has taken its name "
-            f"since {table.ref.uuid} was looked at",
-            hint="drop that one, if it is what you mean, by another call",
-        )
+    now = still_this(caller, opened, table, "dropped")
     if now.metadata_location != table.metadata_location:
         raise CommitConflict(
             f"{table.name} was not dropped: it was changed since it was looked at",
             hint=f"see what came: odi-audit history {table.name}; then drop it again",
-        )
-    if caller.parts.ledger.settled_by(opened.index) is not None:
-        raise LedgerConflict(
-            f"{table.name} was not dropped: batch {opened.batch} was taken for dead, and settled",
-            hint=f"odi-audit batch {opened.batch}",
         )
 
 
@@ -189,25 +177,3 @@ def _drop(caller: Caller, opened: Entry, table: LiveTable, *, purge: bool) -> No
     if there is not None:
         caller.parts.ledger.append(records.abandoned(opened, lost.record))
         raise lost
-
-
-def _record(caller: Caller, opened: Entry, draft: Draft) -> None:
-    ledger = caller.parts.ledger
-    try:
-        try:
-            ledger.append(draft)
-        except LedgerConflict:
-            settled = ledger.settled_by(opened.index)
-            if settled is None or settled.kind is not Kind.TABLE_DROPPED:
-                # Reconcile took this process for dead; the table is gone all the same.
-                ledger.append(replace(draft, settles=False))
-    except OdiError as error:
-        raise OutcomeUnknown(
-            f"{_name(draft.table)} was dropped by batch {opened.batch}, but the ledger could not "
-            f"record it: {error.message}",
-            hint=f"odi-audit reconcile --batch {opened.batch} --apply",
-        ) from error
-
-
-def _name(table: TableRef | None) -> str:
-    return "a table" if table is None else table.name

@@ -6,8 +6,9 @@ write anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from odi_audit.canonical import JsonObject, digest
 from odi_audit.committer import records
@@ -103,7 +104,7 @@ def landed_before(
     found: list[Entry | None] = []
     for operation, target in zip(batch.operations, targets, strict=True):
         entry = parts.ledger.landed(planned, target.ref.uuid)
-        if entry is not None and not _same_work(entry, operation):
+        if entry is not None and not _same_work(parts, entry, operation):
             raise BatchReused(
                 f"batch {planned} has landed on {target.ref.name} with another operation "
                 f"({entry.facts.get('operation')}) than this one ({operation.name})",
@@ -118,9 +119,22 @@ def landed_before(
     return found
 
 
-def _same_work(entry: Entry, operation: Operation) -> bool:
+def _same_work(parts: Parts, entry: Entry, operation: Operation) -> bool:
     # A record that was recovered from stamps knows the operation, not its arguments.
     recorded = entry.facts.get("work")
     if recorded is None:
         return entry.facts.get("operation") == operation.name
-    return recorded == digest(work(operation))
+    asked = work(operation)
+    if recorded == digest(asked):
+        return True
+    # The table is the same, by its uuid; it may have had another name.
+    return recorded == digest({**asked, "table": _name_then(parts, entry)})
+
+
+def _name_then(parts: Parts, entry: Entry) -> str:
+    assert entry.table is not None
+    intent = {} if entry.intent is None else parts.ledger.get(entry.intent).facts
+    for item in cast("Sequence[JsonObject]", intent.get("operations") or []):
+        if item.get("table_uuid") == entry.table.uuid:
+            return str(item["table"])
+    return entry.table.name

@@ -118,12 +118,12 @@ class Publisher:
         """Return the open intents of this job, and whether this batch has been tried before.
 
         Raises:
-            CommitConflict: somebody is dropping one of the tables.
+            CommitConflict: somebody is dropping or renaming one of the tables.
         """
         ledger, opened = self._parts.ledger, self._opened
         assert opened.batch is not None
         intents = ledger.open_intents()
-        rivals.refuse_if_dropping(ledger, opened, intents)
+        rivals.refuse_if_leaving(ledger, opened, intents)
         others = {
             str(entry.index)
             for entry in intents

@@ -7,14 +7,14 @@ after a crash reconcile can tell whether it happened. Must never make a snapshot
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from odi_audit.canonical import Json, JsonObject
 from odi_audit.committer import records, rivals
 from odi_audit.committer.parts import Parts, check_catalog
-from odi_audit.errors import CommitConflict, OdiError, OutcomeUnknown
+from odi_audit.errors import CommitConflict, LedgerConflict, OdiError, OutcomeUnknown
 from odi_audit.ids import JobName, RunId, SnapshotId, batch_id
-from odi_audit.model.entries import Entry
+from odi_audit.model.entries import Draft, Entry
 from odi_audit.model.offsets import table_state
 from odi_audit.model.receipts import Landing, Receipt
 from odi_audit.model.tables import TableName, TableRef
@@ -119,18 +119,67 @@ def intend(
     """Record the intent.
 
     Raises:
-        CommitConflict: somebody is dropping the table.
+        CommitConflict: somebody is dropping or renaming the table.
     """
     ledger = caller.parts.ledger
     caller.parts.reach("planned")
     opened = ledger.append(records.intent(planned, [(ref, work)], **more))[0]
     caller.parts.reach("intended")
     try:
-        rivals.refuse_if_dropping(ledger, opened, ledger.open_intents())
+        rivals.refuse_if_leaving(ledger, opened, ledger.open_intents())
     except OdiError as error:
         ledger.append(records.abandoned(opened, error.record))
         raise
     return opened
+
+
+def still_this(caller: Caller, opened: Entry, table: LiveTable, done: str) -> LiveTable:
+    """Return the table as it is now, right before it is taken from its name.
+
+    ``done`` is what is about to be done to it, as in "was not dropped".
+
+    Raises:
+        CommitConflict: the name means another table by now.
+        LedgerConflict: this process was taken for dead, and its intent settled.
+    """
+    check_catalog(caller.parts.settings)
+    now = load(table.jvm, table.catalog, table.name)
+    if now.ref.uuid != table.ref.uuid:
+        raise CommitConflict(
+            f"{table.name} was not {done}: another table ({now.ref.uuid}) has taken its name "
+            f"since {table.ref.uuid} was looked at",
+            hint="if that one is what you mean, say so by another call",
+        )
+    if caller.parts.ledger.settled_by(opened.index) is not None:
+        raise LedgerConflict(
+            f"{table.name} was not {done}: batch {opened.batch} was taken for dead, and settled",
+            hint=f"odi-audit batch {opened.batch}",
+        )
+    return now
+
+
+def record_done(caller: Caller, opened: Entry, draft: Draft, done: str) -> None:
+    """Record what has been done to a table and cannot be taken back.
+
+    Raises:
+        OutcomeUnknown: it is done, and the ledger could not take it; reconcile does.
+    """
+    ledger = caller.parts.ledger
+    try:
+        try:
+            ledger.append(draft)
+        except LedgerConflict:
+            settled = ledger.settled_by(opened.index)
+            if settled is None or settled.kind is not draft.kind:
+                # Reconcile took this process for dead; it is done all the same.
+                ledger.append(replace(draft, settles=False))
+    except OdiError as error:
+        name = "a table" if opened.table is None else opened.table.name
+        raise OutcomeUnknown(
+            f"{name} was {done} by batch {opened.batch}, but the ledger could not record it: "
+            f"{error.message}",
+            hint=f"odi-audit reconcile --batch {opened.batch} --apply",
+        ) from error
 
 
 def marker_of(opened: Entry) -> str:

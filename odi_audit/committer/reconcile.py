@@ -19,7 +19,7 @@ from odi_audit.committer import lifetime, records
 from odi_audit.committer.parts import Parts
 from odi_audit.committer.rewrites import rewrote
 from odi_audit.committer.rivals import DROP
-from odi_audit.committer.traces import WITHOUT_SNAPSHOT, happened, quiet_record
+from odi_audit.committer.traces import LACKS, SHOWS, WITHOUT_SNAPSHOT, happened, quiet_record
 from odi_audit.committer.views import facts_of, no_snapshot
 from odi_audit.errors import CatalogUnavailable, LedgerConflict, OdiError, TableNotFound
 from odi_audit.ids import BatchId, JobName, TableUuid
@@ -138,9 +138,7 @@ def _judge(ledger: Ledger, catalog: LakeCatalog, opened: Entry) -> Settlement:
         return Settlement(
             opened=opened,
             action=Action.RECORD,
-            reason="the table is gone from the catalog"
-            if all(part.operation == DROP for part in found)
-            else "its stamp is in every table",
+            reason=_told(SHOWS, found) or "its stamp is in every table",
             parts=found,
         )
     missing = [part for part in found if part.missing]
@@ -166,11 +164,17 @@ def _judge(ledger: Ledger, catalog: LakeCatalog, opened: Entry) -> Settlement:
 
 
 def _why_abandoned(found: Sequence[Part]) -> str:
-    if any(part.operation == DROP for part in found):
-        return "its process died before the table was dropped; it is there as it was"
+    alone = _told(LACKS, found)
+    if alone is not None:
+        return alone
     if any(part.landed for part in found):
         return "its process died with some tables published; the job publishes the rest"
     return "its process died before everything was staged; nothing of it is visible"
+
+
+def _told(words: Mapping[str, str], found: Sequence[Part]) -> str | None:
+    # An operation with words of its own is alone in its batch.
+    return next((words[part.operation] for part in found if part.operation in words), None)
 
 
 def _needed(opened: Entry, documents: Mapping[str, JsonObject]) -> list[JsonObject]:

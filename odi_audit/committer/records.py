@@ -246,6 +246,18 @@ def dropped(opened: Entry, table: TableRef, **more: Json) -> Draft:
     return without_snapshot(opened, Kind.TABLE_DROPPED, table, facts)
 
 
+def renamed(opened: Entry, table: TableRef, **more: Json) -> Draft:
+    """Record that a table has another name; ``table`` is it under the new one."""
+    work = cast("Sequence[JsonObject]", opened.facts["operations"])[0]
+    facts: dict[str, Json] = {
+        "operation": "rename_table",
+        "from_name": work["table"],
+        "to_name": table.name,
+        **more,
+    }
+    return without_snapshot(opened, Kind.TABLE_RENAMED, table, facts)
+
+
 def landing_of(table: TableRef, operation: str, snapshot: SnapshotFacts) -> Landing:
     """Return the lasting facts of a published snapshot."""
     return Landing(

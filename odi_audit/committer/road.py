@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from odi_audit import logs
 from odi_audit.canonical import JsonObject
 from odi_audit.committer import column_lineage, continuity, gate, planning, records
+from odi_audit.committer.absent import telling_of_renames
 from odi_audit.committer.operations import (
     Operation,
     is_side,
@@ -57,9 +58,9 @@ def commit(parts: Parts, batch: Batch) -> Receipt:
     """
     planning.check_request(parts, batch)
     jvm = Jvm(parts.spark())
-    targets = [
-        load(jvm, parts.settings.catalog.name, operation.table) for operation in batch.operations
-    ]
+    catalog = parts.settings.catalog.name
+    with telling_of_renames(parts.ledger):
+        targets = [load(jvm, catalog, operation.table) for operation in batch.operations]
     planned = planning.plan(parts, batch, targets)
     earlier = planning.landed_before(parts, planned.batch, batch, targets)
     if all(entry or is_side(op) for op, entry in zip(batch.operations, earlier, strict=True)):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from odi_audit import logs
 from odi_audit.canonical import JsonObject
-from odi_audit.committer import dropping, lifetime, pulse, reconcile, structure
+from odi_audit.committer import dropping, lifetime, pulse, reconcile, renaming, structure
 from odi_audit.committer.batch import BatchBuilder, How, names
 from odi_audit.committer.operations import NO_CONTRACT
 from odi_audit.committer.parts import Parts, check_catalog, nobody
@@ -290,6 +290,14 @@ class Run:
         is not there is no error: the receipt is then not ``fresh``.
         """
         return dropping.drop_table(self._caller(), parse(table), purge=purge, if_exists=if_exists)
+
+    def rename_table(self, table: str, *, to: str) -> Receipt:
+        """Give a table another name: ``run.rename_table("sales.orders", to="sales.all_orders")``.
+
+        It stays the same table: jobs and consumers go on under the new name where they were. If
+        it has that name already, by a rename on record, the receipt is not ``fresh``.
+        """
+        return renaming.rename_table(self._caller(), parse(table), parse(to))
 
     # -- helpers -----------------------------------------------------------------------------------
 

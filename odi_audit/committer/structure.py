@@ -13,6 +13,7 @@ from datetime import datetime
 from odi_audit import clock, logs
 from odi_audit.canonical import Json, JsonObject
 from odi_audit.committer import records
+from odi_audit.committer.places import place_for
 from odi_audit.committer.quiet import (
     Caller,
     intend,
@@ -85,6 +86,7 @@ def create_table(
             columns=columns,
             partitioned_by=partitioned_by,
             properties={**properties, CREATED_BY: marker},
+            location=place_for(caller.parts.ledger, name, planned.batch),
         )
     except OdiError as error:
         made = find(jvm, caller.catalog, name)

@@ -1,6 +1,6 @@
 """What an operation without a snapshot leaves behind: how it is known, after a crash, to be done.
 
-Owns the traces (a table property, snapshots that are missing, a table that is gone) and the record
+Owns the traces (a table property, missing snapshots, a name that is gone or new) and the record
 that reconcile makes from them and from the intent. Must never guess: what the table does not show,
 the record leaves out.
 """
@@ -13,7 +13,7 @@ from typing import cast
 from odi_audit.canonical import JsonObject
 from odi_audit.catalog import SnapshotInfo, TableState, history
 from odi_audit.committer import records
-from odi_audit.committer.rivals import DROP
+from odi_audit.committer.rivals import DROP, RENAME
 from odi_audit.ids import SnapshotId
 from odi_audit.ledger.port import Ledger
 from odi_audit.model.entries import Draft, Entry, Kind
@@ -25,8 +25,19 @@ WITHOUT_SNAPSHOT = {
     "rollback": Kind.ROLLBACK,
     "expire": Kind.MAINTENANCE,
     DROP: Kind.TABLE_DROPPED,
+    RENAME: Kind.TABLE_RENAMED,
 }
-"""Operations whose traces are a property, missing snapshots or a missing table, not a stamp."""
+"""Operations whose traces are a property, missing snapshots or a name, not a stamp."""
+SHOWS = {
+    DROP: "the table is gone from the catalog",
+    RENAME: "the table has its new name",
+}
+"""What shows that one of these was carried out."""
+LACKS = {
+    DROP: "its process died before the table was dropped; it is there as it was",
+    RENAME: "its process died, and the table does not have the new name",
+}
+"""What shows that one of these was not."""
 
 
 def happened(opened: Entry, operation: str, state: TableState) -> bool:
@@ -34,6 +45,8 @@ def happened(opened: Entry, operation: str, state: TableState) -> bool:
     marker = f"{opened.batch}/{opened.index}"
     if operation == DROP:
         return False
+    if operation == RENAME:
+        return state.ref.name == _arguments(opened)["to"]
     if operation == "expire":
         planned = {str(item) for item in cast("Sequence[str]", opened.facts.get("doomed", []))}
         return not planned & {info.id for info in state.snapshots}
@@ -51,9 +64,10 @@ def quiet_record(
     """
     if operation == DROP:
         return records.dropped(opened, table, reconciled=True)
+    if operation == RENAME:
+        return records.renamed(opened, table, reconciled=True)
     facts: dict[str, object] = {"operation": operation, "reconciled": True}
-    work = cast("Sequence[JsonObject]", opened.facts["operations"])[0]
-    arguments = cast("JsonObject", work["arguments"])
+    arguments = _arguments(opened)
     if operation == "expire":
         facts["expired"] = opened.facts.get("doomed", [])
     elif operation == "evolve_schema":
@@ -65,6 +79,11 @@ def quiet_record(
         facts |= _undone(ledger, state, SnapshotId(str(arguments["to"])))
     kind = WITHOUT_SNAPSHOT[operation]
     return records.without_snapshot(opened, kind, table, cast("JsonObject", facts))
+
+
+def _arguments(opened: Entry) -> JsonObject:
+    work = cast("Sequence[JsonObject]", opened.facts["operations"])[0]
+    return cast("JsonObject", work["arguments"])
 
 
 def _undone(ledger: Ledger, state: TableState, to: SnapshotId) -> dict[str, object]:

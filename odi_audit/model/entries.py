@@ -37,6 +37,7 @@ class Kind(StrEnum):
     SCHEMA_CHANGE = "schema-change"
     TABLE_CREATED = "table-created"
     TABLE_DROPPED = "table-dropped"
+    TABLE_RENAMED = "table-renamed"
     MAINTENANCE = "maintenance"
     ROLLBACK = "rollback"
     UNDO = "undo"
@@ -50,6 +51,7 @@ EFFECTS = (
     Kind.LANDED,
     Kind.TABLE_CREATED,
     Kind.TABLE_DROPPED,
+    Kind.TABLE_RENAMED,
     Kind.SCHEMA_CHANGE,
     Kind.MAINTENANCE,
     Kind.ROLLBACK,

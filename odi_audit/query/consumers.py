@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -235,10 +235,10 @@ def list_consumers(
 
 
 def consumer_state(read: Read, state: TableState | None) -> ConsumerState:
-    """Say how a position stands to its table."""
+    """Say how a position stands to its table, under the name that this has now."""
     if state is None:
         return ConsumerState(position=read, standing=Standing.TABLE_GONE, lag_batches=None)
-    main = history(state)
+    read, main = replace(read, table=state.ref), history(state)
     lag = writes_between(main, read.to_sequence)
     if any(info.id == read.to_snapshot for info in main):
         standing = Standing.CURRENT if main[0].id == read.to_snapshot else Standing.BEHIND

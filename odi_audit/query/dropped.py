@@ -1,7 +1,8 @@
-"""Tables that were dropped, as the ledger tells of them when the catalog no longer can.
+"""Tables that were dropped or renamed, as the ledger tells of them when the catalog no longer can.
 
-Owns the finding of a drop and what is said of it. A drop is of one table, by its uuid: another one
-that has its name now is another one. Must never take a table for dropped without an entry.
+Owns the finding of a drop and what is said of it, and of a rename. Each is of one table, by its
+uuid: another one that has its name now is another one. Must never take a table for dropped or
+renamed without an entry.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from odi_audit.errors import TableNotFound
 from odi_audit.ids import TableUuid
 from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.names import NAMING, former_name, last_about, leaves
 from odi_audit.model.tables import TableName
 from odi_audit.query import facts
 
@@ -37,19 +39,36 @@ def load_table(ledger: Ledger, catalog: LakeCatalog, name: TableName) -> TableSt
     """Return a table as it is now.
 
     Raises:
-        TableNotFound: there is none of that name; if one was dropped, by which batch and when.
+        TableNotFound: there is none of that name; if one was dropped or renamed, by which batch,
+            and what it is called now.
     """
     try:
         return catalog.load(name)
     except TableNotFound as missing:
-        named = [
-            entry
-            for entry in drops(ledger).values()
-            if entry.table is not None and entry.table.name == str(name)
-        ]
-        if not named:
+        named = ledger.find(EntryFilter(kinds=NAMING))
+        left = [entry for entry in named if leaves(entry, str(name))]
+        if not left:
             raise
-        raise gone(max(named, key=lambda entry: entry.index)) from missing
+        last = last_about(left[-1], named)
+        if last.kind is Kind.TABLE_DROPPED:
+            raise gone(last) from missing
+        raise moved(left[-1], last) from missing
+
+
+def moved(entry: Entry, last: Entry) -> TableNotFound:
+    """Return the error that says who renamed a table; ``last`` has the name that it has now."""
+    assert entry.table is not None and last.table is not None
+    former, now = former_name(entry), last.table.name
+    return TableNotFound(
+        f"table {former} is {now} now: {said(entry)}",
+        hint=f"odi-audit history {now}",
+        table=former,
+        table_uuid=entry.table.uuid,
+        batch=entry.batch,
+        renamed_at=entry.time,
+        name_now=now,
+        entry=entry.index,
+    )
 
 
 def gone(entry: Entry) -> TableNotFound:
@@ -68,8 +87,11 @@ def gone(entry: Entry) -> TableNotFound:
 
 
 def said(entry: Entry) -> str:
-    """Return who dropped a table and when, in a few words."""
-    return f"dropped by batch {entry.batch} of {entry.job} at {entry.time}"
+    """Return who dropped or renamed a table and when, in a few words."""
+    done = "dropped"
+    if entry.kind is Kind.TABLE_RENAMED:
+        done = f"renamed to {facts.text(entry.facts, 'to_name')}"
+    return f"{done} by batch {entry.batch} of {entry.job} at {entry.time}"
 
 
 def files_deleted(entry: Entry) -> bool:
@@ -84,8 +106,9 @@ def rows_dropped(entry: Entry) -> int | None:
 
 
 def told(entry: Entry) -> JsonObject:
-    """Return the form of a drop that ``--json`` prints."""
+    """Return the form of a drop, or of a rename, that ``--json`` prints."""
     return {
+        "renamed_to": facts.text(entry.facts, "to_name"),
         "batch": entry.batch,
         "job": entry.job,
         "time": entry.time,

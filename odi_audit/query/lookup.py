@@ -7,18 +7,18 @@ renamed or dropped since. Must never hold more than a page of entries.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from odi_audit.catalog.state import TableState
 from odi_audit.errors import TableNotFound
-from odi_audit.ids import JobName, TableUuid
+from odi_audit.ids import JobName
 from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.names import NAMING, comes_to, former_name, last_about, leaves
 from odi_audit.model.tables import TableName, TableRef
-from odi_audit.query.dropped import drops
 
 if TYPE_CHECKING:
     from odi_audit.catalog.lake import LakeCatalog
@@ -35,8 +35,8 @@ PAGE_GROWTH = 4
 class Named:
     """A table that somebody named; ``state`` is None where the catalog no longer has it.
 
-    ``dropped`` is the entry by which it was dropped, where it was; ``earlier`` are those of tables
-    that had its name before it, and are others.
+    ``dropped`` is the entry by which it was dropped, where it was; ``earlier`` are those by which
+    other tables that had its name before it were dropped or renamed.
     """
 
     ref: TableRef
@@ -62,33 +62,41 @@ def find_named(ledger: Ledger, catalog: LakeCatalog, name: TableName) -> Named:
     Raises:
         TableNotFound: neither knows it; near matches are in the message.
     """
-    gone = drops(ledger)
+    named = ledger.find(EntryFilter(kinds=NAMING))
     try:
         state = catalog.load(name)
         ref = state.ref
     except TableNotFound:
-        where = EntryFilter(kinds=(Kind.TABLE_CREATED, Kind.TABLE_DROPPED))
-        known = [
-            entry.table
-            for entry in ledger.find(where)
-            if entry.table is not None and entry.table.name == str(name)
-        ]
-        if not known:
+        had = [entry for entry in named if comes_to(entry, str(name)) or leaves(entry, str(name))]
+        last = last_about(had[-1], named) if had else None
+        if last is None or last.table is None:
             raise
-        ref = known[-1]
-        found = None if ref.uuid in gone else catalog.load_by_uuid(ref.uuid)
+        gone = last if last.kind is Kind.TABLE_DROPPED else None
+        found = catalog.load_by_uuid(last.table.uuid) if gone is None else None
         if found is None:
-            return Named(ref=ref, state=None, dropped=gone.get(ref.uuid), earlier=_of(gone, ref))
+            earlier = _earlier(named, last.table)
+            return Named(ref=last.table, state=None, dropped=gone, earlier=earlier)
         state, ref = found, found.ref
-    return Named(ref=ref, state=state, earlier=_of(gone, ref))
+    return Named(ref=ref, state=state, earlier=_earlier(named, ref))
 
 
-def _of(gone: Mapping[TableUuid, Entry], table: TableRef) -> tuple[Entry, ...]:
-    return tuple(
-        entry
-        for uuid, entry in gone.items()
-        if uuid != table.uuid and entry.table is not None and entry.table.name == table.name
-    )
+def source_name(ledger: Ledger, table: TableRef) -> str:
+    """Return the name under which batches made of a table name it as their source.
+
+    That is the first one on record: where a reader stands must not depend on a rename.
+    """
+    where = EntryFilter(kinds=(Kind.TABLE_RENAMED,), table=table.uuid)
+    first = next(iter(ledger.find(where, limit=1)), None)
+    return table.name if first is None else former_name(first) or table.name
+
+
+def _earlier(named: Sequence[Entry], table: TableRef) -> tuple[Entry, ...]:
+    left = {
+        entry.table.uuid: entry
+        for entry in named
+        if entry.table is not None and leaves(entry, table.name) and entry.table.uuid != table.uuid
+    }
+    return tuple(left.values())
 
 
 def newest(ledger: Ledger, where: EntryFilter) -> Iterator[Entry]:

@@ -17,6 +17,7 @@ from odi_audit.errors import EntryNotFound
 from odi_audit.ids import TableUuid
 from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.names import NAMING
 from odi_audit.query import facts
 from odi_audit.query.coverage import ForeignWrite, coverage
 from odi_audit.query.dropped import rows_dropped
@@ -99,13 +100,14 @@ _WHOLE = {Kind.TABLE_CREATED: "table created", Kind.TABLE_DROPPED: "table droppe
 
 
 def _schema_changes(scope: Scope) -> Iterator[Row]:
-    for entry in scope.entries(Kind.TABLE_CREATED, Kind.SCHEMA_CHANGE, Kind.TABLE_DROPPED):
+    for entry in scope.entries(*NAMING, Kind.SCHEMA_CHANGE):
         known = entry.facts
-        created = entry.kind is Kind.TABLE_CREATED
+        created, renamed = (entry.kind is kind for kind in (Kind.TABLE_CREATED, Kind.TABLE_RENAMED))
+        steps = f"table renamed {describe(entry)}" if renamed else ", ".join(schema_steps(known))
         yield (
             entry.time,
             _table(entry),
-            _WHOLE.get(entry.kind) or ", ".join(schema_steps(known)) or "schema changed",
+            _WHOLE.get(entry.kind) or steps or "schema changed",
             None if created else _columns(facts.obj(known, "before")),
             _columns(facts.obj(known, "schema" if created else "after")),
             facts.text(known, "principal"),
@@ -260,7 +262,7 @@ class _Kept:
 
 def _retention(scope: Scope) -> Iterator[Row]:
     known: dict[TableUuid, _Kept] = {}
-    kinds = (Kind.TABLE_CREATED, Kind.LANDED, Kind.MAINTENANCE, Kind.TABLE_DROPPED)
+    kinds = (*NAMING, Kind.LANDED, Kind.MAINTENANCE)
     for entry in walk(scope.ledger, EntryFilter(kinds=kinds), stop=scope.stop):
         if entry.table is None or not scope.wants(entry.table.uuid):
             continue

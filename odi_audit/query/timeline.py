@@ -308,6 +308,8 @@ def describe(entry: Entry) -> str | None:
         rows = rows_dropped(entry)
         files = "deleted" if files_deleted(entry) else "left where they are"
         return f"{'unknown' if rows is None else f'{rows:,}'} rows; its files were {files}"
+    if entry.kind is Kind.TABLE_RENAMED:
+        return f"from {facts.text(known, 'from_name')} to {facts.text(known, 'to_name')}"
     if entry.kind in {Kind.ROLLBACK, Kind.UNDO}:
         undone = facts.texts(known, "undone")
         more = f" and {len(undone) - _SHOWN_MAX} more" if len(undone) > _SHOWN_MAX else ""

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 _TAKING_AWAY = frozenset({"expire", "rollback"})
 """Operations that take snapshots out of a history, and record it afterwards."""
-_DROP = "drop_table"
+_TAKING_FROM_NAME = frozenset({"drop_table", "rename_table"})
+"""Operations after which a table is not under the name that it was listed under."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ def examine(
     entries count up to where the ledger stood before, so that no moment looks like a fault.
 
     Raises:
-        TableNotFound: a named table is not there; if it was dropped, by whom and when.
+        TableNotFound: a named table is not there; if it was dropped or renamed, by whom and when.
         LedgerBroken: the ledger does not agree with its own tree; nothing it says can be used.
     """
     open_intents = ledger.open_intents()
@@ -115,10 +116,19 @@ def _states(
 ) -> list[TableState]:
     if not everything:
         return [load_table(ledger, catalog, name) for name in names]
+    found = _loaded(catalog, names)
+    if len(found) < len(names):
+        # Listed a moment ago and gone now: what was renamed is there under another name. Of what
+        # was dropped the ledger has it, by the time it is asked for those that are missing.
+        known = {state.ref.uuid for state in found}
+        later = _loaded(catalog, [name for name in catalog.tables() if name not in names])
+        found += [state for state in later if state.ref.uuid not in known]
+    return found
+
+
+def _loaded(catalog: LakeCatalog, names: Sequence[TableName]) -> list[TableState]:
     found: list[TableState] = []
     for name in names:
-        # Listed a moment ago: if it is gone now, the ledger must have its drop by the time it is
-        # asked for those that are missing.
         with suppress(TableNotFound):
             found.append(catalog.load(name))
     return found
@@ -214,7 +224,7 @@ def _gone(
     missing = {uuid: last for uuid, last in written.items() if uuid not in known}
     dropped = drops(ledger) if missing else {}
     for uuid, last in missing.items():
-        if uuid in dropped or last.table is None or _is_dropping(intents, uuid, last.table.name):
+        if uuid in dropped or last.table is None or _is_leaving(intents, uuid, last.table.name):
             continue
         findings.append(
             Finding(
@@ -229,10 +239,10 @@ def _gone(
     return findings
 
 
-def _is_dropping(intents: Sequence[Entry], uuid: TableUuid, name: str) -> bool:
-    """Say whether an open intent is to drop a table: how far it has come, settling it will show."""
+def _is_leaving(intents: Sequence[Entry], uuid: TableUuid, name: str) -> bool:
+    """Say whether an open intent takes a table from its name: settling it will show how far."""
     return any(
-        item.get("op") == _DROP and facts.touches(intent, uuid, name)
+        item.get("op") in _TAKING_FROM_NAME and facts.touches(intent, uuid, name)
         for intent in intents
         for item in facts.objects(intent.facts, "operations")
     )

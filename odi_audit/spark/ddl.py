@@ -1,6 +1,6 @@
 """Changes to a table for which Iceberg makes no snapshot of its own.
 
-Owns table creation, expiry, dropping, and what can be read of a table's shape before and after.
+Owns creation, expiry, dropping, renaming, and what can be read of a table's shape before and after.
 Schema changes, rollbacks and properties are staged like any batch (``stage``). Must never record.
 """
 
@@ -40,8 +40,11 @@ def create(
     columns: str,
     partitioned_by: Sequence[str],
     properties: Mapping[str, str],
+    location: str | None = None,
 ) -> None:
     """Create a table, and its namespace where that is not there.
+
+    Without a ``location`` the catalog places it.
 
     Raises:
         UsageError: the columns or transforms are not valid.
@@ -49,13 +52,12 @@ def create(
     """
     settings = ", ".join(f"{_text(key)}={_text(value)}" for key, value in properties.items())
     partitions = f" PARTITIONED BY ({', '.join(partitioned_by)})" if partitioned_by else ""
+    place = "" if location is None else f" LOCATION {_text(location)}"
     with translated(f"create table {name}"):
-        if not jvm.has_namespace(catalog, name):
-            namespace = ".".join(quote(part) for part in (catalog, *name.namespace))
-            jvm.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+        _make_namespace(jvm, catalog, name)
         jvm.spark.sql(
             f"CREATE TABLE {name.sql(catalog)} ({columns}) USING iceberg"
-            f"{partitions} TBLPROPERTIES ({settings})"
+            f"{partitions}{place} TBLPROPERTIES ({settings})"
         )
 
 
@@ -103,6 +105,25 @@ def drop(table: LiveTable, *, purge: bool) -> bool:
     """
     with translated(f"drop table {table.name}"):
         return table.jvm.drop(table.catalog, table.name, purge=purge)
+
+
+def rename(table: LiveTable, to: TableName) -> None:
+    """Give a table another name, and make the namespace of that where it is not there.
+
+    The catalog knows a table by its name alone: look at its uuid right before.
+
+    Raises:
+        WriteFailed: there was no clear answer; it may have the new name all the same.
+    """
+    with translated(f"rename table {table.name} to {to}"):
+        _make_namespace(table.jvm, table.catalog, to)
+        table.jvm.rename(table.catalog, table.name, to)
+
+
+def _make_namespace(jvm: Jvm, catalog: str, name: TableName) -> None:
+    if not jvm.has_namespace(catalog, name):
+        namespace = ".".join(quote(part) for part in (catalog, *name.namespace))
+        jvm.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
 
 
 def _expiry(table: LiveTable, older_than: datetime, retain_last: int) -> JavaObject:

@@ -148,6 +148,11 @@ class Jvm:
         """
         return bool(self.catalog(catalog).icebergCatalog().dropTable(self._table(table), purge))
 
+    def rename(self, catalog: str, table: TableName, to: TableName) -> None:
+        """Give a table of the catalog another name; nothing else of it changes."""
+        names = (self._table(table), self._table(to))
+        self.catalog(catalog).icebergCatalog().renameTable(*names)
+
     def has_namespace(self, catalog: str, table: TableName) -> bool:
         """Say whether the namespace of a table is there."""
         space = self.iceberg.catalog.Namespace.of(self.strings(table.namespace))

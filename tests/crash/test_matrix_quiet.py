@@ -1,4 +1,4 @@
-"""The crash matrix of what makes no snapshot: creation, schema change, rollback, expiry, drop."""
+"""The crash matrix of what makes no snapshot: DDL, rollback, expiry, drop, rename."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.cases import POINTS, case
+from tests.support.cases import POINTS, case, rows
 from tests.support.checker import by_kind, read_ledger
+from tests.support.work import Work
 
 if TYPE_CHECKING:
     from tests.support.scene import Scene
@@ -122,3 +123,33 @@ def test_a_drop_that_was_killed_is_settled_by_looking_and_a_new_table_of_the_nam
     entries = read_ledger(scene.place.ledger)
     drops = [entry for entry in by_kind(entries)["table-dropped"] if entry["table"]["name"] == name]
     assert [entry["table"]["uuid"] for entry in drops] == [uuid]
+
+
+@pytest.mark.parametrize("point", POINTS["rename_table"])
+def test_a_rename_that_was_killed_is_settled_by_looking_and_its_job_goes_on_under_the_new_name(
+    scene: Scene, point: str
+) -> None:
+    made = case("rename_table", point)
+    created, _ = (scene.do(work) for work in made.before)
+    (name, to), uuid = made.tables, created.landing.table.uuid
+    dead = scene.children.start(made.killed, kill_at=point)
+    assert dead.wait() == -signal.SIGKILL, dead.said()
+    assert dead.fired == point
+    renamed = "published:0" in dead.road
+    left = (None, uuid) if renamed else (uuid, None)
+    assert (scene.uuid(name), scene.uuid(to)) == left
+    scene.reconcile()
+    assert (scene.uuid(name), scene.uuid(to)) == left, "settling renames nothing"
+    if not renamed:
+        assert scene.problems(name) == []
+    receipt = scene.do(made.killed)
+    assert (receipt.fresh, receipt.landing.table.uuid) == (not renamed, uuid)
+    assert (scene.uuid(name), scene.uuid(to)) == (None, uuid)
+    more, job = rows(10, 20, "b"), made.killed.job
+    following = Work(job=job, op="append", table=to, rows=more, offsets=("src", 10, 20))
+    assert scene.do(following).fresh
+    assert scene.problems(to) == []
+    entries = by_kind(read_ledger(scene.place.ledger))["table-renamed"]
+    told = [entry for entry in entries if entry["table"]["uuid"] == uuid]
+    names = [(entry["facts"]["from_name"], entry["facts"]["to_name"]) for entry in told]
+    assert names == [(name, to)], "once, whoever recorded it"

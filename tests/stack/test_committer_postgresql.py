@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 import odi_audit as odi
-from odi_audit.errors import CatalogUnavailable, LedgerUnavailable, OdiError, RuleBroken
+from odi_audit.errors import (
+    CatalogUnavailable,
+    LedgerUnavailable,
+    OdiError,
+    RuleBroken,
+    TableExists,
+    TableNotFound,
+)
 from odi_audit.model.entries import Kind
 from odi_audit.query.verify import verify
 from odi_audit.spark.session import session_in
@@ -143,3 +150,57 @@ def test_a_server_that_goes_away_in_the_middle_loses_nothing(
     kinds = [entry.kind for entry in lake.ledger().batch_entries(receipt.batch)]
     assert kinds.count(Kind.LANDED) == 1
     assert lake.ledger().open_intents() == []
+
+
+def test_a_rename_is_as_on_the_embedded_lake(lake: Workspace, eyes: Eyes) -> None:
+    moved, spark = "archive.orders_2026", lake.spark()
+
+    def taken(point: str) -> None:
+        if point == "staged":
+            spark.sql("CREATE TABLE lake.sales.taken (id bigint) USING iceberg")
+
+    with odi.run("sales/orders", lake=lake) as run:
+        run.create_table(TABLE, COLUMNS)
+        teller = Teller(run=run, spark=spark)
+        run.append(teller.frame(0, 4), TABLE, offsets=at(0, 4))
+        with odi.run("sales/other", lake=lake, reach=taken) as other, pytest.raises(TableExists):
+            other.rename_table(TABLE, to="sales.taken")
+        receipt = run.rename_table(TABLE, to=moved)
+        assert receipt.landing.table.uuid == eyes.metadata(moved)["table-uuid"]
+        again = run.rename_table(TABLE, to=moved)
+        assert (again.fresh, again.batch) == (False, receipt.batch)
+        with pytest.raises(TableNotFound, match=f"renamed it to {moved}"):
+            run.rename_table(TABLE, to="sales.elsewhere")
+        assert run.append(teller.frame(4, 6), moved, offsets=at(4, 6)).fresh
+    assert [row[0] for row in eyes.rows(moved)] == list(range(6))
+    assert lake.ledger().open_intents() == []
+    assert verify(lake.ledger(), lake.catalog()) == []
+
+
+@pytest.mark.parametrize("point", ["staged", "published:0"])
+def test_a_server_that_goes_away_around_a_rename_leaves_it_done_and_recorded_or_not_done(
+    lake: Workspace, server: PostgresServer, point: str
+) -> None:
+    with odi.run("sales/orders", lake=lake) as run:
+        run.create_table(TABLE, COLUMNS)
+        uuid = run.append(
+            Teller(run=run, spark=lake.spark()).frame(0, 4), TABLE, offsets=at(0, 4)
+        ).landing.table.uuid
+
+    def stop(reached: str) -> None:
+        if reached == point:
+            server.stop("immediate")
+
+    cut = odi.run("sales/orders", lake=lake, reach=stop).__enter__()
+    with pytest.raises(OdiError):
+        cut.rename_table(TABLE, to="sales.moved")
+    server.start()
+    lake.close()
+    with odi.run("sales/orders", lake=lake) as again:
+        receipt = again.rename_table(TABLE, to="sales.moved")
+    assert (receipt.fresh, receipt.landing.table.uuid) == (point == "staged", uuid)
+    assert look(lake, server).metadata("sales.moved")["table-uuid"] == uuid
+    kinds = [entry.kind for entry in lake.ledger().scan()]
+    assert kinds.count(Kind.TABLE_RENAMED) == 1
+    assert lake.ledger().open_intents() == []
+    assert verify(lake.ledger(), lake.catalog()) == []

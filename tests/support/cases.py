@@ -24,9 +24,12 @@ POINTS = {
     "rollback": CHANGED,
     "expire": CREATED,
     "drop_table": CHANGED,
+    "rename_table": CHANGED,
 }
 CASES = [(op, point) for op, points in POINTS.items() for point in points]
-WITHOUT_SNAPSHOT = {"create_table", "evolve_schema", "rollback", "expire", "drop_table"}
+WITHOUT_SNAPSHOT = {
+    "create_table", "evolve_schema", "rollback", "expire", "drop_table", "rename_table",
+}  # fmt: skip
 NOT_YET_GATED = {"planned", "intended", "staged"}
 """Killed here, a batch is done anew by the next run; killed later, it had landed or rolls on."""
 
@@ -62,6 +65,8 @@ def case(op: str, point: str, namespace: str = "m") -> Case:
     if op == "two_tables":
         tables = (name, other)
         before.append(Work(job=job, op="create_table", table=other))
+    if op == "rename_table":
+        tables = (name, other)
     return Case(before=tuple(before), killed=_killed(op, name, other, job), tables=tables)
 
 
@@ -94,6 +99,8 @@ def _killed(op: str, name: str, other: str, job: str) -> Work:
             return Work(
                 job=job, op="batch", table=name, second_table=other, rows=given, offsets=following
             )
+        case "rename_table":
+            return Work(job=job, op=op, table=name, second_table=other)
         case "evolve_schema" | "rollback" | "expire" | "drop_table":
             return Work(job=job, op=op, table=name)
     raise ValueError(op)

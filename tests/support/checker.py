@@ -34,6 +34,7 @@ STAMPS = {
 }  # fmt: skip
 ORDERED = {"kafka", "lsn", "watermark", "stream", "mapping"}
 TAKEN_OUT = {"rollback", "undo"}
+NAMING = {"table-created", "table-renamed"}
 Entry: TypeAlias = dict[str, Any]
 
 
@@ -182,6 +183,9 @@ class Checker:
         created = [entry for entry in self._of(uuid) if entry["kind"] == "table-created"]
         if len(created) != 1:
             self._broken(f"{name}: {len(created)} entries say that it was created")
+        named = [entry for entry in self._of(uuid) if entry["kind"] in NAMING]
+        if named and named[-1]["table"]["name"] != name:
+            self._broken(f"{name}: by the ledger its name is {named[-1]['table']['name']}")
 
     def _taken_out(self, uuid: str) -> set[str]:
         gone: set[str] = set()

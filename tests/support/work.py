@@ -119,6 +119,8 @@ def _without_snapshot(run: Run, work: Work) -> Receipt:
             return run.expire(work.table, older_than=datetime.now(UTC) + timedelta(minutes=1))
         case "drop_table":
             return run.drop_table(work.table)
+        case "rename_table":
+            return run.rename_table(work.table, to=work.second_table)
     raise ValueError(work.op)
 
 
@@ -153,6 +155,8 @@ def after(state: Mapping[str, Rows], work: Work) -> State:
             made[work.second_table] = made.get(work.second_table, {}) | given
         case "drop_table":
             del made[work.table]
+        case "rename_table":
+            made[work.second_table] = made.pop(work.table)
         case _:
             pass
     return made

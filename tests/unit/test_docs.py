@@ -146,7 +146,7 @@ def test_the_operations_that_the_readme_names_are_methods_of_a_run() -> None:
     text = GUIDES[0].read_text("utf-8")
     sentence = text[text.index("`upsert`, ") : text.index(" alike;")]
     names = re.findall(r"`([a-z_]+)`", sentence)
-    assert len(names) == 11
+    assert len(names) == 12
     assert all(hasattr(Run, name) for name in names)
     assert hasattr(BatchBuilder, "upsert")
 

@@ -289,12 +289,29 @@ def long_batches(told: History) -> None:
 
 
 def renamed(told: History) -> None:
-    # Tables have one location and uuid whatever they are called; the rename itself leaves no entry.
+    # Tables have one location and uuid whatever they are called; past us a rename leaves no entry.
     moved = replace(ORDERS, name="sales.all_orders")
     for table in (moved, moved, ORDERS):
         shape = [table_facts(ORDERS)]
         opened = told.intend((table, {"op": "append", "table": table.name}), tables=shape)
         told.land(opened, table)
+
+
+def renamed_here(told: History) -> None:
+    state = table_state(LINES.name, "5000000000000001004", {"op": 4})
+    shape = [table_facts(LINES)]
+    moved = replace(LINES, name="archive.order_lines")
+    opened = told.intend(work("rename_table", LINES, to="sales.other_lines"), offsets=state)
+    told.settle(records.abandoned(opened, "its process died"))
+    opened = told.intend(work("rename_table", LINES, to=moved.name), offsets=state)
+    told.settle(records.renamed(opened, moved))
+    # What comes next tells of it no more; a rename past us it does tell.
+    for table in (moved, replace(LINES, name="sales.lines_again")):
+        told.land(told.intend(work("append", table), tables=shape), table)
+    # One past us and one through us: from the name that it had right before.
+    before, last = replace(LINES, name="sales.lines_past_us"), replace(LINES, name="sales.lines")
+    opened = told.intend(work("rename_table", before, to=last.name), offsets=state, tables=shape)
+    told.settle(records.renamed(opened, last, reconciled=True))
 
 
 def one_file(told: History) -> None:
@@ -361,4 +378,5 @@ CHAPTERS: tuple[Callable[[History], None], ...] = (
     one_file,
     dropped,
     lives_of_runs,
+    renamed_here,
 )

@@ -14,7 +14,15 @@ from odi_audit.ledger.port import EntryFilter
 from odi_audit.model.entries import Draft, Entry, Kind
 from odi_audit.model.tables import parse
 from odi_audit.query import lookup
-from odi_audit.query.lookup import find_named, first_since, newest, walk, with_open
+from odi_audit.query.dropped import load_table
+from odi_audit.query.lookup import (
+    find_named,
+    first_since,
+    newest,
+    source_name,
+    walk,
+    with_open,
+)
 from odi_audit.query.timeline import timeline
 
 if TYPE_CHECKING:
@@ -111,3 +119,56 @@ def test_a_name_means_the_table_that_has_it_and_else_the_last_that_had_it(bench:
     assert [event.batch for event in events] == [], "what was done to the old one is not its story"
     with pytest.raises(TableNotFound):
         find_named(bench.ledger, bench.catalog, parse("sales.never"))
+
+
+def renamed(bench: Bench, name: str, to: str) -> Entry:
+    """Rename a table, and record it as the committer does."""
+    bench.writer.create_namespace_if_not_exists(parse(to).namespace)
+    bench.writer.rename_table(parse(name).parts, parse(to).parts)
+    return bench.note(
+        Kind.TABLE_RENAMED, to, operation="rename_table", from_name=name, to_name=to,
+        principal="ana",
+    )  # fmt: skip
+
+
+def test_a_renamed_table_is_found_by_every_name_that_it_had(bench: Bench) -> None:
+    bench.land()
+    ref = bench.state().ref
+    first = renamed(bench, "sales.orders", "sales.second")
+    second = renamed(bench, "sales.second", "archive.third")
+    for name in ("sales.orders", "sales.second", "archive.third"):
+        found = find_named(bench.ledger, bench.catalog, parse(name))
+        assert (found.ref.uuid, found.ref.name) == (ref.uuid, "archive.third")
+        assert (found.dropped, found.earlier) == (None, ())
+        operations = sorted(event.operation for event in timeline(bench.ledger, found))
+        assert operations == ["append", "rename_table", "rename_table"]
+    assert source_name(bench.ledger, bench.state("archive.third").ref) == "sales.orders"
+    with pytest.raises(TableNotFound, match=r"sales\.orders is archive\.third now") as told:
+        load_table(bench.ledger, bench.catalog, parse("sales.orders"))
+    assert (told.value.facts["batch"], told.value.hint) == (
+        first.batch, "odi-audit history archive.third",
+    )  # fmt: skip
+    with pytest.raises(TableNotFound, match=str(second.batch)):
+        load_table(bench.ledger, bench.catalog, parse("sales.second"))
+
+
+def test_a_table_that_takes_the_name_of_a_renamed_one_is_another_one(bench: Bench) -> None:
+    bench.land()
+    moved = renamed(bench, "sales.orders", "sales.moved")
+    bench.create()
+    again = find_named(bench.ledger, bench.catalog, parse("sales.orders"))
+    assert again.ref == bench.state().ref
+    assert (again.dropped, again.earlier) == (None, (moved,))
+    assert timeline(bench.ledger, again) == []
+    assert source_name(bench.ledger, again.ref) == "sales.orders"
+    # The renamed one is dropped under its new name: under the old one it is still known, by that.
+    bench.writer.drop_table(("sales", "orders"))
+    dropped = bench.note(Kind.TABLE_DROPPED, "sales.moved", operation="drop_table")
+    bench.writer.drop_table(("sales", "moved"))
+    for name in ("sales.orders", "sales.moved"):
+        gone = find_named(bench.ledger, bench.catalog, parse(name))
+        assert (gone.state, gone.dropped, gone.ref.uuid) == (
+            None, dropped, moved.table.uuid if moved.table else None,
+        )  # fmt: skip
+        with pytest.raises(TableNotFound, match=f"dropped by batch {dropped.batch}"):
+            load_table(bench.ledger, bench.catalog, parse(name))

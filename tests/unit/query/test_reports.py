@@ -188,6 +188,26 @@ def test_a_drop_shows_among_schema_changes_deletions_and_in_retention(bench: Ben
     assert kept["detail"] == "10 rows; its files were deleted"
 
 
+def test_a_rename_shows_among_schema_changes_and_retention_has_the_new_name(bench: Bench) -> None:
+    bench.land()
+    bench.writer.rename_table(("sales", "orders"), ("sales", "moved"))
+    entry = bench.note(
+        Kind.TABLE_RENAMED, "sales.moved", operation="rename_table", from_name="sales.orders",
+        to_name="sales.moved", principal="bo",
+    )  # fmt: skip
+    for name in ("sales.orders", "sales.moved"):
+        (change,) = rows(bench, "schema-changes", name)
+        assert (change["table"], change["change"], change["principal"], change["batch"]) == (
+            "sales.moved", "table renamed from sales.orders to sales.moved", "bo", entry.batch,
+        )  # fmt: skip
+    assert rows(bench, "deletions") == []
+    (kept,) = rows(bench, "retention")
+    assert (kept["table"], kept["what"]) == ("sales.moved", "retained")
+    bench.writer.drop_table(("sales", "moved"))
+    (kept,) = rows(bench, "retention")
+    assert (kept["table"], kept["what"]) == ("sales.moved", "table gone"), "under its last name"
+
+
 def test_access_lists_recorded_reads(bench: Bench) -> None:
     bench.ledger.append(
         Draft(

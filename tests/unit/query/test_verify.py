@@ -1,16 +1,19 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from odi_audit.errors import Exit, TableNotFound
 from odi_audit.model.entries import Kind
-from odi_audit.model.tables import parse
+from odi_audit.model.tables import TableName, parse
 from odi_audit.query.verify import examine, verify
 
 if TYPE_CHECKING:
     from conftest import Bench
+
+    from odi_audit.catalog.lake import LakeCatalog
+    from odi_audit.catalog.state import TableState
 
 
 def codes(bench: Bench) -> list[str]:
@@ -275,6 +278,49 @@ def test_a_table_that_is_just_being_dropped_is_told_by_its_intent_alone(bench: B
     bench.land("sales.gone")
     bench.intend("sales.gone", op="drop_table")
     bench.writer.drop_table(("sales", "gone"))
+    assert codes(bench) == ["ODI-V07"]
+
+
+def test_a_renamed_table_is_clean_under_its_new_name_and_told_under_the_old_one(
+    bench: Bench,
+) -> None:
+    bench.land()
+    bench.writer.rename_table(("sales", "orders"), ("sales", "moved"))
+    bench.note(
+        Kind.TABLE_RENAMED, "sales.moved", operation="rename_table", from_name="sales.orders",
+        to_name="sales.moved",
+    )  # fmt: skip
+    bench.land("sales.moved")
+    assert codes(bench) == []
+    with pytest.raises(TableNotFound, match=r"sales\.orders is sales\.moved now"):
+        examine(bench.ledger, bench.catalog, [parse("sales.orders")])
+
+
+def test_a_table_that_is_renamed_while_the_tables_are_read_is_not_missing(bench: Bench) -> None:
+    bench.land()
+    bench.create("sales.other")
+
+    class Moving:
+        """The catalog, in which a table is renamed between the listing and the loading."""
+
+        def tables(self) -> list[TableName]:
+            names = bench.catalog.tables()
+            if parse("sales.orders") in names:
+                bench.writer.rename_table(("sales", "orders"), ("sales", "zz_moved"))
+            return names
+
+        def load(self, name: TableName) -> TableState:
+            return bench.catalog.load(name)
+
+    result = examine(bench.ledger, cast("LakeCatalog", Moving()))
+    assert result.findings == ()
+    assert result.tables == ("sales.other", "sales.zz_moved")
+
+
+def test_a_table_that_is_just_being_renamed_is_told_by_its_intent_alone(bench: Bench) -> None:
+    bench.land()
+    bench.intend(op="rename_table")
+    bench.writer.drop_table(("sales", "orders"))
     assert codes(bench) == ["ODI-V07"]
 
 

@@ -43,6 +43,7 @@ def drawn_of(events: Iterable[Event]) -> Drawn:
     begun: dict[str, dict[Name, str]] = {}
     readers: list[tuple[str, str, Name, Name]] = []
     upkeep = {"COMPACT", "CREATE_TABLE", "DROP_TABLE", "EVOLVE_SCHEMA", "EXPIRE", "ROLLBACK"}
+    upkeep |= {"RENAME_TABLE"}
     for event in events:
         body: dict[str, Any] = json.loads(event.body)
         job = (body["job"]["namespace"], body["job"]["name"])
