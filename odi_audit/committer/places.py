@@ -14,7 +14,7 @@ from odi_audit.canonical import JsonObject
 from odi_audit.ids import BatchId
 from odi_audit.ledger.port import EntryFilter, Ledger
 from odi_audit.model.entries import Entry, Kind
-from odi_audit.model.names import NAMING, former_name, last_about
+from odi_audit.model.names import former_name
 from odi_audit.model.tables import TableName
 
 _SUFFIX_LENGTH = 8
@@ -23,9 +23,9 @@ _SUFFIX_LENGTH = 8
 
 def place_for(ledger: Ledger, name: TableName, batch: BatchId) -> str | None:
     """Return the location for a new table; None where the catalog's own choice is free."""
-    named = ledger.find(EntryFilter(kinds=NAMING))
-    for entry in named:
-        if former_name(entry) != str(name) or _is_dropped(entry, named):
+    # Renames are few, and tables that are made may be many: only the former are read.
+    for entry in ledger.find(EntryFilter(kinds=(Kind.TABLE_RENAMED,))):
+        if former_name(entry) != str(name) or _is_dropped(ledger, entry):
             continue
         location = _location(ledger, entry)
         if location is not None and location.rsplit("/", 1)[-1] == name.parts[-1]:
@@ -33,8 +33,10 @@ def place_for(ledger: Ledger, name: TableName, batch: BatchId) -> str | None:
     return None
 
 
-def _is_dropped(entry: Entry, named: Sequence[Entry]) -> bool:
-    return last_about(entry, named).kind is Kind.TABLE_DROPPED
+def _is_dropped(ledger: Ledger, entry: Entry) -> bool:
+    assert entry.table is not None
+    where = EntryFilter(kinds=(Kind.TABLE_DROPPED,), table=entry.table.uuid)
+    return bool(ledger.find(where, limit=1))
 
 
 def _location(ledger: Ledger, renamed: Entry) -> str | None:
