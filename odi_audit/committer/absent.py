@@ -52,6 +52,28 @@ def left(ledger: Ledger, name: str) -> Left | None:
     return Left(entry=found, last=last_about(found, named))
 
 
+def refuse_if_renamed(ledger: Ledger, name: str) -> None:
+    """Refuse to make a table that was to be there already, and lives under another name.
+
+    A job that makes its table where it is missing would begin a second one, from its start.
+
+    Raises:
+        TableNotFound: with the name that the table has now.
+    """
+    renames = ledger.find(EntryFilter(kinds=(Kind.TABLE_RENAMED,)))
+    # Tables that are made may be many, renames are few: mostly that is all that is read.
+    gone = left(ledger, name) if any(leaves(entry, name) for entry in renames) else None
+    if gone is not None and gone.renamed and gone.last.kind is not Kind.TABLE_DROPPED:
+        raise TableNotFound(
+            f"table {name} is not there, and was not made anew: {gone.said()}",
+            hint=f"write to {gone.name_now}; if a new table is meant, make it first: "
+            f'run.create_table("{name}", …) without if_not_exists',
+            table=name,
+            batch=gone.entry.batch,
+            name_now=gone.name_now,
+        )
+
+
 @contextmanager
 def telling_of_renames(ledger: Ledger) -> Iterator[None]:
     """Let an error that a table is not there say what it was renamed to.

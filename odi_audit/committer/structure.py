@@ -13,6 +13,7 @@ from datetime import datetime
 from odi_audit import clock, logs
 from odi_audit.canonical import Json, JsonObject
 from odi_audit.committer import records
+from odi_audit.committer.absent import refuse_if_renamed
 from odi_audit.committer.places import place_for
 from odi_audit.committer.quiet import (
     Caller,
@@ -61,6 +62,7 @@ def create_table(
     Raises:
         TableExists: it was there before and ``if_not_exists`` was not said.
         SchemaMismatch: it was there before, with other columns.
+        TableNotFound: with ``if_not_exists``, where the table of that name was renamed.
     """
     jvm = caller.jvm()
     columns = ddl.columns_of(schema)
@@ -74,6 +76,8 @@ def create_table(
     present = find(jvm, caller.catalog, name)
     if present is not None:
         return _present(caller, present, schema, work, if_not_exists=if_not_exists)
+    if if_not_exists:
+        refuse_if_renamed(caller.parts.ledger, str(name))
     planned = planned_for(caller, name, None, work)
     nowhere = TableRef(uuid=TableUuid(""), name=str(name))
     opened = intend(caller, planned, nowhere, work, **_around(caller))

@@ -14,7 +14,7 @@ from jobs.sources.base import Limits
 from jobs.sources.table import TableFeed
 from jobs.spec import parse_spec
 from odi_audit.cli.app import run as command
-from odi_audit.errors import Exit, OffsetGap, OffsetOverlap, SourceChanged
+from odi_audit.errors import Exit, OffsetGap, OffsetOverlap, SourceChanged, TableNotFound
 from odi_audit.ledger import create_ledger
 from odi_audit.model.entries import Kind
 from odi_audit.query.verify import verify
@@ -170,6 +170,12 @@ def test_a_job_that_reads_a_renamed_table_into_a_renamed_table_goes_on_where_it_
     assert copied(lake, MOVED, "archive.copy") == 1
     rows = Eyes.on(lake.root).rows("archive.copy")
     assert [row[0] for row in rows] == list(range(6)), "each row once"
+    # A document that still has the old name begins no second table under it.
+    run.append(teller.frame(6, 7), MOVED, offsets=at(6, 7))
+    with pytest.raises(TableNotFound, match=r"renamed it to archive\.copy") as caught:
+        copied(lake, MOVED, "sales.copy")
+    assert caught.value.facts["name_now"] == "archive.copy"
+    assert "sales.copy" not in map(str, lake.catalog().tables())
     # Another table that has taken the old name is not read for it.
     run.create_table(TABLE, COLUMNS)
     run.append(teller.frame(0, 9), TABLE, offsets=at(0, 9))
