@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyiceberg.exceptions import NoSuchTableError
 
 import odi_audit as odi
 from lineage.context import LedgerContext
@@ -18,23 +16,19 @@ from odi_audit.cli.app import run as command
 from odi_audit.committer import reconcile
 from odi_audit.committer.reconcile import Action
 from odi_audit.errors import CommitConflict, Exit, TableNotFound, UsageError
-from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.entries import Kind
 from odi_audit.query.verify import verify
 from odi_audit.workspace import Workspace
 from tests.support.independent import Eyes, on_disk
+from tests.support.killed import Killed
+from tests.support.stopping import JOB, die, last, stops_at, uuid_of
 from tests.support.story import COLUMNS, TABLE, Teller, at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from odi_audit.committer.run import Run
-    from odi_audit.ids import BatchId, TableUuid
-
-JOB = "sales/orders"
-
-
-class Cut(BaseException):
-    """The end of an attempt that nothing in it can catch."""
+    from odi_audit.ids import BatchId
 
 
 @pytest.fixture
@@ -46,24 +40,6 @@ def run(lake: Workspace) -> Run:
 def teller(run: Run, spark: SparkSession) -> Teller:
     run.create_table(TABLE, COLUMNS)
     return Teller(run=run, spark=spark)
-
-
-def stops_at(
-    lake: Workspace, spark: SparkSession, point: str, act: Callable[[], object], job: str = JOB
-) -> Run:
-    """Return a run that does something at a point of its road."""
-
-    def reach(name: str) -> None:
-        if name == point:
-            act()
-
-    mortal = Workspace.find(lake.root)
-    mortal.use_spark(spark)
-    return odi.run(job, lake=mortal, reach=reach).__enter__()
-
-
-def last(lake: Workspace) -> Entry:
-    return lake.ledger().get(lake.ledger().head().size - 1)
 
 
 def changes(lake: Workspace, batch: BatchId) -> list[tuple[str, str, str]]:
@@ -79,14 +55,6 @@ def changes(lake: Workspace, batch: BatchId) -> list[tuple[str, str, str]]:
         for event in events_of(entry, LedgerContext(ledger))
         for output in json.loads(event.body)["outputs"]
     ]
-
-
-def uuid_of(lake: Workspace) -> TableUuid | None:
-    """Return which table has the name, as pyiceberg finds it."""
-    try:
-        return str(Eyes.on(lake.root).table(TABLE).metadata.table_uuid)  # type: ignore[return-value]
-    except NoSuchTableError:
-        return None
 
 
 def test_a_dropped_table_is_gone_and_the_ledger_keeps_what_it_was(
@@ -225,11 +193,8 @@ def test_a_drop_gives_way_to_whoever_writes_and_to_what_has_changed(
 ) -> None:
     run.append(teller.frame(0, 2), TABLE, offsets=at(0, 2))
 
-    def cut() -> None:
-        raise Cut
-
-    writer = stops_at(lake, spark, "gated", cut, job="sales/other")
-    with pytest.raises(Cut):
+    writer = stops_at(lake, spark, "gated", die, job="sales/other")
+    with pytest.raises(Killed):
         writer.append(teller.frame(2, 4), TABLE, offsets=at(2, 4))
     with pytest.raises(CommitConflict, match="is under way on it") as refused:
         run.drop_table(TABLE)
@@ -283,15 +248,12 @@ def test_a_dead_drop_whose_table_was_replaced_is_settled_and_leaves_the_new_one_
     run.append(teller.frame(0, 2), TABLE, offsets=at(0, 2))
     old = uuid_of(lake)
 
-    def cut() -> None:
-        raise Cut
-
     for replace, action, kind in (
         (False, Action.ABANDON, Kind.ABANDONED),
         (True, Action.RECORD, Kind.TABLE_DROPPED),
     ):
-        dying = stops_at(lake, spark, "staged", cut)
-        with pytest.raises(Cut):
+        dying = stops_at(lake, spark, "staged", die)
+        with pytest.raises(Killed):
             dying.drop_table(TABLE)
         dying.parts.ledger.close()
         if replace:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyiceberg.exceptions import NoSuchTableError
 
 import odi_audit as odi
 from lineage.context import LedgerContext
@@ -22,10 +20,12 @@ from odi_audit.errors import (
     TableNotFound,
     UsageError,
 )
-from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.entries import Kind
 from odi_audit.query.verify import verify
 from odi_audit.workspace import Workspace
 from tests.support.independent import Eyes
+from tests.support.killed import Killed
+from tests.support.stopping import JOB, die, last, stops_at, uuid_of
 from tests.support.story import COLUMNS, TABLE, Teller, at
 
 if TYPE_CHECKING:
@@ -35,13 +35,8 @@ if TYPE_CHECKING:
     from odi_audit.ids import BatchId
     from odi_audit.spark.live import LiveTable
 
-JOB = "sales/orders"
 MOVED = "archive.orders_2026"
 """In a namespace that is not there: it is made, as by a creation."""
-
-
-class Cut(BaseException):
-    """The end of an attempt that nothing in it can catch."""
 
 
 @pytest.fixture
@@ -53,36 +48,6 @@ def run(lake: Workspace) -> Run:
 def teller(run: Run, spark: SparkSession) -> Teller:
     run.create_table(TABLE, COLUMNS)
     return Teller(run=run, spark=spark)
-
-
-def stops_at(
-    lake: Workspace, spark: SparkSession, point: str, act: Callable[[], object], job: str = JOB
-) -> Run:
-    """Return a run that does something at a point of its road."""
-
-    def reach(name: str) -> None:
-        if name == point:
-            act()
-
-    mortal = Workspace.find(lake.root)
-    mortal.use_spark(spark)
-    return odi.run(job, lake=mortal, reach=reach).__enter__()
-
-
-def cut() -> None:
-    raise Cut
-
-
-def last(lake: Workspace) -> Entry:
-    return lake.ledger().get(lake.ledger().head().size - 1)
-
-
-def uuid_of(lake: Workspace, name: str = TABLE) -> str | None:
-    """Return which table has a name, as pyiceberg finds it."""
-    try:
-        return str(Eyes.on(lake.root).table(name).metadata.table_uuid)
-    except NoSuchTableError:
-        return None
 
 
 def told(lake: Workspace, batch: BatchId) -> list[tuple[str | None, str | None, str, str]]:
@@ -212,8 +177,8 @@ def test_a_rename_gives_way_to_whoever_writes_and_to_what_has_changed(
     lake: Workspace, spark: SparkSession, run: Run, teller: Teller
 ) -> None:
     run.append(teller.frame(0, 2), TABLE, offsets=at(0, 2))
-    writer = stops_at(lake, spark, "gated", cut, job="sales/other")
-    with pytest.raises(Cut):
+    writer = stops_at(lake, spark, "gated", die, job="sales/other")
+    with pytest.raises(Killed):
         writer.append(teller.frame(2, 4), TABLE, offsets=at(2, 4))
     with pytest.raises(CommitConflict, match=r"was not renamed: .* is under way on it") as refused:
         run.rename_table(TABLE, to=MOVED)
@@ -222,8 +187,8 @@ def test_a_rename_gives_way_to_whoever_writes_and_to_what_has_changed(
     writer.parts.ledger.close()
     reconcile.apply(parts_of(lake), reconcile.plan(lake.ledger(), lake.catalog()))
 
-    maker = stops_at(lake, spark, "published:0", cut, job="sales/maker")
-    with pytest.raises(Cut):
+    maker = stops_at(lake, spark, "published:0", die, job="sales/maker")
+    with pytest.raises(Killed):
         maker.create_table("sales.new", COLUMNS)
     with pytest.raises(CommitConflict, match="is under way on it"):
         run.rename_table("sales.new", to=MOVED)
@@ -338,8 +303,8 @@ def test_a_dead_rename_is_settled_by_the_name_that_the_table_has(
         ([MOVED], Action.RECORD, Kind.TABLE_RENAMED),
     ):
         name = TABLE if uuid_of(lake) else "sales.third"
-        dying = stops_at(lake, spark, "staged", cut)
-        with pytest.raises(Cut):
+        dying = stops_at(lake, spark, "staged", die)
+        with pytest.raises(Killed):
             dying.rename_table(name, to=MOVED)
         with pytest.raises(CommitConflict):
             run.rename_table(name, to="sales.elsewhere")
@@ -360,8 +325,8 @@ def test_a_dead_rename_is_settled_by_the_name_that_the_table_has(
 def test_what_became_of_a_table_is_not_said_while_its_rename_is_open(
     lake: Workspace, spark: SparkSession, run: Run, teller: Teller
 ) -> None:
-    dying = stops_at(lake, spark, "published:0", cut)
-    with pytest.raises(Cut):
+    dying = stops_at(lake, spark, "published:0", die)
+    with pytest.raises(Killed):
         dying.rename_table(TABLE, to=MOVED)
     with pytest.raises(CommitConflict, match="is being renamed by batch"):
         run.rename_table(TABLE, to=MOVED)
