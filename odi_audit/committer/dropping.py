@@ -13,6 +13,7 @@ from odi_audit.committer import records, rivals
 from odi_audit.committer.absent import left
 from odi_audit.committer.quiet import (
     Caller,
+    given_up_on_error,
     intend,
     landing,
     planned_for,
@@ -67,15 +68,11 @@ def drop_table(caller: Caller, name: TableName, *, purge: bool, if_exists: bool)
     around = surroundings(caller.parts, jvm, [table])
     planned = planned_for(caller, name, table, work)
     opened = intend(caller, planned, table.ref, work, **_last_state(table), **around)
-    try:
+    with given_up_on_error(caller, opened):
         rivals.refuse_if_in_use(opened, caller.parts.ledger.open_intents())
         _keep_what_would_be_lost(caller, table)
         caller.parts.reach("staged")
         _check_unmoved(caller, opened, table)
-    except OdiError as error:
-        if caller.parts.ledger.settled_by(opened.index) is None:
-            caller.parts.ledger.append(records.abandoned(opened, error.record))
-        raise
     _drop(caller, opened, table, purge=purge)
     caller.parts.reach("published:0")
     record_done(caller, opened, records.dropped(opened, table.ref), "dropped")

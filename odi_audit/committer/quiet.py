@@ -6,7 +6,8 @@ after a crash reconcile can tell whether it happened. Must never make a snapshot
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from odi_audit.canonical import Json, JsonObject
@@ -125,12 +126,20 @@ def intend(
     caller.parts.reach("planned")
     opened = ledger.append(records.intent(planned, [(ref, work)], **more))[0]
     caller.parts.reach("intended")
-    try:
+    with given_up_on_error(caller, opened):
         rivals.refuse_if_leaving(ledger, opened, ledger.open_intents())
-    except OdiError as error:
-        ledger.append(records.abandoned(opened, error.record))
-        raise
     return opened
+
+
+@contextmanager
+def given_up_on_error(caller: Caller, opened: Entry) -> Iterator[None]:
+    """Record that an attempt is given up where an error ends it before anything was done."""
+    try:
+        yield
+    except OdiError as error:
+        if caller.parts.ledger.settled_by(opened.index) is None:
+            caller.parts.ledger.append(records.abandoned(opened, error.record))
+        raise
 
 
 def still_this(caller: Caller, opened: Entry, table: LiveTable, done: str) -> LiveTable:

@@ -15,6 +15,7 @@ from odi_audit.committer import records, rivals
 from odi_audit.committer.absent import left
 from odi_audit.committer.quiet import (
     Caller,
+    given_up_on_error,
     intend,
     landing,
     planned_for,
@@ -67,14 +68,10 @@ def rename_table(caller: Caller, name: TableName, to: TableName) -> Receipt:
     after = _last_rename(caller.parts.ledger, table.ref.uuid)
     known = {**work, "after": None if after is None else after.index}
     opened = intend(caller, planned_for(caller, name, table, known), table.ref, work, **around)
-    try:
+    with given_up_on_error(caller, opened):
         rivals.refuse_if_in_use(opened, caller.parts.ledger.open_intents())
         caller.parts.reach("staged")
         still_this(caller, opened, table, "renamed")
-    except OdiError as error:
-        if caller.parts.ledger.settled_by(opened.index) is None:
-            caller.parts.ledger.append(records.abandoned(opened, error.record))
-        raise
     _rename(caller, opened, table, to)
     caller.parts.reach("published:0")
     renamed = TableRef(uuid=table.ref.uuid, name=str(to))
