@@ -15,6 +15,7 @@ ODI-V08    an unknown outcome that nobody has settled
 ODI-V09    a snapshot of ours in main that the ledger does not say has landed
 ODI-V10    a table that the ledger wrote to, that the catalog lacks, and that nobody here dropped
 ODI-V11    a table that was dropped here, and that the catalog has again
+ODI-V12    a table under another name than the one that it was given here
 =========  ==================================================================================
 """
 
@@ -30,8 +31,9 @@ from odi_audit.catalog.state import TableState, find_stamp
 from odi_audit.errors import TableNotFound
 from odi_audit.ids import TableUuid
 from odi_audit.ledger.port import EntryFilter, Ledger
-from odi_audit.model.entries import Entry, Kind
+from odi_audit.model.entries import EFFECTS, Entry, Kind
 from odi_audit.model.findings import Finding
+from odi_audit.model.names import NAMING
 from odi_audit.model.tables import TableName
 from odi_audit.query import facts
 from odi_audit.query.dropped import drops, load_table, said
@@ -98,6 +100,7 @@ def examine(
         story.findings.extend(check_table(ledger, state, record, moving=moving))
         story.add(state, record)
     story.findings.extend(_back(ledger, states, before=size))
+    story.findings.extend(_renamed(ledger, states, open_intents, before=size))
     if tables is None:
         known = {state.ref.uuid for state in states}
         story.findings.extend(_gone(ledger, known, open_intents, before=size))
@@ -272,3 +275,45 @@ def _written_tables(ledger: Ledger, before: int) -> dict[TableUuid, Entry]:
         if entry.table is not None:
             last[entry.table.uuid] = entry
     return last
+
+
+def _renamed(
+    ledger: Ledger, states: Sequence[TableState], intents: Sequence[Entry], *, before: int
+) -> list[Finding]:
+    """Name the tables whose name nobody here gave them."""
+    findings: list[Finding] = []
+    for state in states:
+        # One that was renamed here while the tables were read has one name of the two.
+        given = [_given(ledger, state.ref.uuid, before=size) for size in (before, None)]
+        entry = given[0]
+        if entry is None or entry.table is None or entry.kind is Kind.TABLE_DROPPED:
+            continue
+        known = {item.table.name for item in given if item is not None and item.table is not None}
+        if state.ref.name in known or _is_leaving(intents, state.ref.uuid, entry.table.name):
+            continue
+        findings.append(
+            Finding(
+                code="ODI-V12",
+                subject=state.ref.name,
+                message=f"table {state.ref.name} ({state.ref.uuid}) was {entry.table.name} by "
+                f"batch {entry.batch} at {entry.time}: it was renamed past the ledger",
+                hint="give it the name that it should have with run.rename_table(…): that is on "
+                "record then",
+                facts={
+                    "table_uuid": state.ref.uuid,
+                    "name_by_ledger": entry.table.name,
+                    "batch": entry.batch,
+                    "entry": entry.index,
+                },
+            )
+        )
+    return findings
+
+
+def _given(ledger: Ledger, table: TableUuid, *, before: int | None) -> Entry | None:
+    """Return the entry by which a table got its name here; of one made elsewhere, its last."""
+    for kinds in (NAMING, EFFECTS):
+        where = EntryFilter(kinds=kinds, table=table, before=before)
+        for entry in ledger.find(where, limit=1, newest_first=True):
+            return entry
+    return None
