@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odi_audit.clock import SystemClock
+from odi_audit.committer import records
 from odi_audit.errors import CatalogUnavailable, LedgerBroken, UsageError
-from odi_audit.ids import JobName
+from odi_audit.ids import JobName, RunId
 from odi_audit.ledger import create_ledger
 from odi_audit.model.entries import Draft, Entry, Kind
+from odi_audit.model.runs import Outcome
 from odi_audit.query import sql
 from odi_audit.query.batches import list_batches
 from odi_audit.query.sql import SqlSession
@@ -87,6 +90,33 @@ def test_entries_are_the_ledger_itself(bench: Bench, session: SqlSession) -> Non
     assert found == expected
     reasons = ask(session, "SELECT facts->>'reason' FROM entries WHERE kind = 'refused'")
     assert reasons == [("bad amount",)]
+
+
+def test_runs_are_told_with_their_last_word(bench: Bench, session: SqlSession) -> None:
+    def begin(number: int, **more: bool) -> Entry:
+        run, job = RunId(f"5f8a3f1e-0000-4000-8000-{number:012}"), JobName("sales/orders")
+        draft = records.run_started(job, run, principal="ana", code="v1", owner="o", **more)
+        return bench.ledger.append(draft)[0]
+
+    opened, failed, late = begin(1, streaming=True), begin(2), begin(3)
+    bench.ledger.append(
+        records.run_ended(failed, Outcome.FAILED, error_code="ODI-C01", reason="it moved"),
+        records.run_ended(late, Outcome.DIED, reason="gone"),
+    )
+    # It was taken for dead, and was not.
+    bench.ledger.append(replace(records.run_ended(late, Outcome.COMPLETED), settles=False))
+    found = ask(
+        session,
+        "SELECT run, job, outcome, error_code, reason, streaming, principal, code,"
+        " ended IS NULL, ended >= started, entry FROM runs ORDER BY entry",
+    )
+    said = ("ana", "v1")
+    job = "sales/orders"
+    assert found == [
+        (opened.run, job, None, None, None, True, *said, True, None, opened.index),
+        (failed.run, job, "failed", "ODI-C01", "it moved", False, *said, False, True, failed.index),
+        (late.run, job, "completed", None, None, False, *said, False, True, late.index),
+    ]
 
 
 def test_a_view_can_be_read_twice_in_one_query(bench: Bench, session: SqlSession) -> None:

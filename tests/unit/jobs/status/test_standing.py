@@ -15,11 +15,13 @@ from jobs.status.listing import specs_of
 from jobs.status.standing import State, standing, standings
 from odi_audit.canonical import Json
 from odi_audit.cli import app
+from odi_audit.committer import records
 from odi_audit.errors import ConfigError
-from odi_audit.ids import BatchId, JobName, TableUuid
+from odi_audit.ids import BatchId, JobName, RunId, TableUuid
 from odi_audit.ledger import create_ledger
 from odi_audit.ledger.port import Ledger
-from odi_audit.model.entries import Draft, Kind
+from odi_audit.model.entries import Draft, Entry, Kind
+from odi_audit.model.runs import Outcome
 from odi_audit.model.tables import TableRef
 
 JOB, OTHER = JobName("shop/clicks"), JobName("shop/orders")
@@ -96,6 +98,38 @@ def test_a_job_stands_by_its_last_batches_and_its_last_day(ledger: Ledger, clock
     assert job.rows_per_s == pytest.approx(4100 / 6)
     assert job.day is not None
     assert (job.day.rows, job.day.files, job.day.snapshots, job.day.scaled) == (4000, 12, 4, False)
+
+
+def begin(ledger: Ledger, owner: str = "somebody") -> Entry:
+    run = RunId("5f8a3f1e-0000-4000-8000-000000000001")
+    draft = records.run_started(JOB, run, principal="ana", code="v1", owner=owner)
+    return ledger.append(draft)[0]
+
+
+def test_a_job_stands_as_its_last_run_ended(ledger: Ledger, clock: Clock) -> None:
+    def stands() -> tuple[State, str | None]:
+        found = standing(ledger, JOB, clock.now())
+        return found.state, found.note
+
+    assert stands() == (State.NEVER, None)
+    ledger.hold("alive")
+    started = begin(ledger, "alive")
+    assert stands() == (State.RUNNING, None), "it has no batch yet"
+    ledger.release("alive")
+    died = "the process of its last run died; the next run goes on where it was"
+    assert stands() == (State.FAILED, died)
+    ledger.append(records.run_ended(started, Outcome.DIED, reason="gone"))
+    assert stands() == (State.FAILED, died)
+    no_broker = {"error_code": "ODI-I01", "reason": "no broker"}
+    ledger.append(records.run_ended(begin(ledger), Outcome.FAILED, **no_broker))
+    assert stands() == (State.FAILED, "ODI-I01: no broker")
+    started = begin(ledger)
+    land(ledger, clock, "b-1", 10)
+    ledger.append(records.run_ended(started, Outcome.FAILED, reason="ValueError was raised"))
+    assert stands() == (State.FAILED, "ValueError was raised")
+    for outcome in (Outcome.STOPPED, Outcome.COMPLETED):
+        ledger.append(records.run_ended(begin(ledger), outcome))
+        assert stands() == (State.IDLE, None)
 
 
 def test_a_job_is_running_unsettled_or_refused(ledger: Ledger, clock: Clock) -> None:
