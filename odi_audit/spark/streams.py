@@ -7,6 +7,7 @@ that resumes where a recorded micro-batch ended. Must never change a checkpoint 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,17 +15,10 @@ from dataclasses import dataclass
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
 
 from odi_audit.canonical import encode
 from odi_audit.errors import NotSupported, OdiError, SparkError, UsageError
-from odi_audit.spark.jvm import JavaObject, Jvm, first_line, raised
+from odi_audit.spark.jvm import JavaObject, Jvm, causes, first_line, raised
 
 _QUERY_ID = "sql.streaming.queryId"
 _COMMIT_LOG = 'v1\n{"nextBatchWatermarkMs":0}'
@@ -103,43 +97,22 @@ def _query_of(frame: DataFrame) -> tuple[str, JavaObject]:
 def when_over(frame: DataFrame, call: Callable[[OdiError | None], None]) -> None:
     """Have somebody called once, when the query that a micro-batch belongs to has ended.
 
-    The error is None where the query was stopped; it says nothing in somebody else's words.
+    The error is None where the query was stopped; it says nothing in somebody else's words. A
+    thread waits for the end: a query listener would be handed every progress of the query, too.
     """
     query_id, query = _query_of(frame)
-    # The frame's session is a copy that Spark made for the query, and hears of no query.
-    session = SparkSession(frame.sparkSession.sparkContext, query.sparkSession())
-    session.streams.addListener(_Over(session, query_id, str(query.runId()), call))
 
-
-class _Over(StreamingQueryListener):
-    """Waits for the end of one run of a query."""
-
-    def __init__(
-        self, session: SparkSession, query: str, run: str, call: Callable[[OdiError | None], None]
-    ) -> None:
-        self._session, self._query, self._run, self._call = session, query, run, call
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  Spark's name
-        """Pass it over."""
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  Spark's name
-        """Pass it over."""
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  Spark's name
-        """Pass it over."""
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  Spark's name
-        """Tell of the end, if it is that of the query."""
-        if str(event.runId) != self._run:
-            return
-        error = None
-        if event.exception is not None:
-            name = event.errorClassOnException or "an error"
-            error = SparkError(f"query {self._query} ended with {name}")
+    def wait() -> None:
         try:
-            self._call(error)
-        finally:
-            self._session.streams.removeListener(self)
+            query.awaitTermination()
+        except (Py4JError, PySparkException) as problem:
+            chain = causes(problem)
+            name = chain[-1].kind if chain else type(problem).__name__
+            call(SparkError(f"query {query_id} ended with {name.rsplit('.', 1)[-1]}"))
+        else:
+            call(None)
+
+    threading.Thread(target=wait, name="odi-query-end", daemon=True).start()
 
 
 def restore_checkpoint(spark: SparkSession, path: str, epoch: Epoch) -> None:

@@ -185,6 +185,27 @@ def test_a_refused_micro_batch_ends_the_query_and_lands_once_it_is_in_order(
     assert values(lake, table) == list(range(landed(lake) * ROWS))
 
 
+def test_a_query_that_fails_between_its_micro_batches_fails_the_run(
+    lake: Workspace, spark: SparkSession, folder: Path
+) -> None:
+    table = "d.elsewhere"
+    with odi.run("d/setup", lake=lake) as run:
+        run.create_table(table, "timestamp timestamp, value bigint")
+    sink = odi.sink("d/stream", table=table, lake=lake)
+
+    def write_into_its_log() -> bool:
+        # As another query on the same checkpoint would: Spark finds it after a micro-batch.
+        for number in range(landed(lake), landed(lake) + 50) if landed(lake) else ():
+            (folder / "commits" / str(number)).touch()
+        return False
+
+    with pytest.raises(Exception, match="CONCURRENT_STREAM_LOG_UPDATE"):
+        run_until(sink, numbers(spark), folder, write_into_its_log)
+    ended = the_end(lake, "d/stream").facts
+    assert (ended["outcome"], ended["error_code"]) == ("failed", SparkError.code)
+    assert str(ended["reason"]).endswith("Exception"), "its type, and nobody else's words"
+
+
 def test_what_the_sink_cannot_do_it_says(
     lake: Workspace, spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
